@@ -1,0 +1,206 @@
+package commands
+
+import (
+	"context"
+	"slices"
+
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// SettleApproval grants or refuses an approval.
+type SettleApproval struct {
+	ApprovalID string
+	Outcome    events.ApprovalOutcome // granted or refused
+	Reason     string
+}
+
+// SettleApproval carries out c. Who may is fixed by the domain; there is no gate.
+// Refusals: APPROVAL_NOT_FOUND, APPROVER_NOT_ENTITLED, APPROVAL_ENDED,
+// RULES_CHANGED.
+func (l *Ledger) SettleApproval(ctx context.Context, caller Caller, c SettleApproval) (Result, error) {
+	return l.execute(ctx, caller, func(v view) (decided, error) {
+		s, err := l.subject(ctx, c.ApprovalID, 0)
+		if err != nil {
+			return decided{}, err
+		}
+		return c.decide(v, s)
+	})
+}
+
+// Subject is an approval with what it belongs to: a task, or a gate that stands
+// alone.
+type Subject struct {
+	Approval *projections.Approval
+	Task     *projections.Task
+	Gate     *projections.Gate
+}
+
+// decisions are those that the approval was asked for.
+func (s Subject) decisions() []events.Decision {
+	var out []events.Decision
+	if s.Task != nil {
+		for _, g := range s.Task.Gates {
+			if g.Decision.Verdict == events.NeedsApproval {
+				out = append(out, g.Decision)
+			}
+		}
+		return out
+	}
+	for _, g := range s.Gate.Decided {
+		out = append(out, g.Decision)
+	}
+	return out
+}
+
+// settle adds the end of the approval, and what it means for a waiting task.
+func (s Subject) settle(v view, d *decided, settled events.ApprovalSettled) {
+	d.add(s.Approval.Stream, v.newID(), settled)
+	revision := events.Revision(0)
+	switch {
+	case s.Gate != nil:
+		revision = s.Gate.Revision
+	case settled.Outcome == events.Granted:
+		revision = s.Task.Revision
+		d.add(s.Approval.Stream, v.newID(), events.TaskOpened{ApprovalID: s.Approval.ApprovalID})
+	default:
+		revision = s.Task.Revision
+		reason := "its approval was " + string(settled.Outcome)
+		if settled.Outcome == events.Expired {
+			reason = "its approval expired"
+		}
+		if settled.Reason != "" {
+			reason += ": " + settled.Reason
+		}
+		d.add(s.Approval.Stream, v.newID(), events.TaskSettled{Verdict: events.VerdictRefused, Reason: reason})
+	}
+	d.expect = append(d.expect, events.Expectation{Stream: s.Approval.Stream, Revision: revision})
+}
+
+func (c SettleApproval) decide(v view, s Subject) (decided, error) {
+	if c.Outcome != events.Granted && c.Outcome != events.Refused {
+		return decided{}, invalid(problem("/outcome", "UNKNOWN_OUTCOME", "%q is neither granted nor refused", c.Outcome))
+	}
+	a := s.Approval
+	if err := ended(v, a); err != nil {
+		return decided{}, err
+	}
+	evaluations, code, why := v.mayApprove(v.caller.Actor, a.RequestedBy, a.Actions)
+	if code != "" {
+		return decided{}, refuse(Forbidden, "APPROVER_NOT_ENTITLED", "%s may not settle approval %s: %s", v.caller.Actor, a.ApprovalID, why).
+			With("why", why).With("reason_code", code).With("required_level", a.RequiredLevel)
+	}
+	if c.Outcome == events.Granted && s.Task != nil {
+		// The grant opens the task at once: what it was asked for must still stand.
+		if _, err := v.stillStands(s.decisions(), a.RequestedBy); err != nil {
+			return decided{}, err
+		}
+	}
+	d := decided{before: a.ExpiresAt}
+	s.settle(v, &d, events.ApprovalSettled{
+		ApprovalID: a.ApprovalID, Outcome: c.Outcome, Reason: c.Reason, RequiredLevel: a.RequiredLevel, Evaluations: evaluations,
+	})
+	return d, nil
+}
+
+// ended refuses to end an approval again, or past its expiry.
+func ended(v view, a *projections.Approval) error {
+	if !a.Pending() {
+		return refuse(Conflict, "APPROVAL_ENDED", "approval %s ended: %s by %s at %s", a.ApprovalID, a.Status(), a.SettledBy,
+			a.SettledAt.Format(events.TimeLayout)).With("outcome", a.Outcome).With("settled_by", a.SettledBy).With("reason", a.Reason)
+	}
+	if !v.now.Before(a.ExpiresAt) {
+		return refuse(Conflict, "APPROVAL_ENDED", "approval %s ended: it expired at %s", a.ApprovalID,
+			a.ExpiresAt.Format(events.TimeLayout)).With("outcome", events.Expired)
+	}
+	return nil
+}
+
+// WithdrawApproval takes a pending approval back.
+type WithdrawApproval struct {
+	ApprovalID string
+	Reason     string
+}
+
+// WithdrawApproval carries out c: the requester withdraws, an ancestor of it, or
+// an actor of a level above its. Refusals: APPROVAL_NOT_FOUND, NOT_REQUESTER,
+// APPROVAL_ENDED.
+func (l *Ledger) WithdrawApproval(ctx context.Context, caller Caller, c WithdrawApproval) (Result, error) {
+	return l.execute(ctx, caller, func(v view) (decided, error) {
+		s, err := l.subject(ctx, c.ApprovalID, 0)
+		if err != nil {
+			return decided{}, err
+		}
+		a := s.Approval
+		if !isSelfOrDescendant(v.auth, a.RequestedBy, caller.Actor) && v.me().Level <= Standing(v.auth, a.RequestedBy).Level {
+			return decided{}, refuse(Forbidden, "NOT_REQUESTER", "approval %s was requested by %s: the requester withdraws it, or an actor above it", a.ApprovalID, a.RequestedBy)
+		}
+		if err := ended(v, a); err != nil {
+			return decided{}, err
+		}
+		d := decided{before: a.ExpiresAt}
+		s.settle(v, &d, events.ApprovalSettled{ApprovalID: a.ApprovalID, Outcome: events.Withdrawn, Reason: c.Reason, RequiredLevel: a.RequiredLevel})
+		return d, nil
+	})
+}
+
+// subject loads an approval as of position at (0: now).
+func (l *Ledger) subject(ctx context.Context, id string, at events.Position) (Subject, error) {
+	e, ok := l.state.Approval(id)
+	if !ok || at != 0 && e.Requested > at {
+		return Subject{}, refuse(NotFound, "APPROVAL_NOT_FOUND", "no approval %q; see GET /v1/approvals", id)
+	}
+	if e.TaskID != "" {
+		t, err := projections.LoadTask(ctx, l.log, e.TaskID, at)
+		if err != nil {
+			return Subject{}, err
+		}
+		return Subject{Approval: t.Approval, Task: t}, nil
+	}
+	g, err := projections.LoadGate(ctx, l.log, e.Stream, at)
+	if err != nil {
+		return Subject{}, err
+	}
+	return Subject{Approval: g.Approval, Gate: g}, nil
+}
+
+// Approval returns an approval as of position at (0: now). Refusal:
+// APPROVAL_NOT_FOUND.
+func (l *Ledger) Approval(ctx context.Context, id string, at events.Position) (Subject, error) {
+	return l.subject(ctx, id, at)
+}
+
+// MaySettle reports whether an actor may settle a pending approval as things
+// stand, and why not.
+func (l *Ledger) MaySettle(actor string, a *projections.Approval) (bool, string) {
+	return MaySettle(l.state.Authority(), l.state.Settings(), actor, a)
+}
+
+// MaySettle is Ledger.MaySettle under the authority and the settings of any
+// position.
+func MaySettle(auth *projections.Authority, s projections.Settings, actor string, a *projections.Approval) (bool, string) {
+	if !a.Pending() {
+		return false, "it ended: " + a.Status()
+	}
+	_, code, why := MayApprove(auth, Rules(auth), s.SeparationOfDuties, actor, a.RequestedBy, a.Actions)
+	return code == "", why
+}
+
+// TriedBefore lists the newest runs, as of position at (0: now), of what an
+// approval asks to run, on the machines it asks for.
+func (l *Ledger) TriedBefore(s Subject, at events.Position, limit int) []projections.Run {
+	if s.Task == nil {
+		return nil
+	}
+	if at == 0 {
+		at = l.state.Position()
+	}
+	var out []projections.Run
+	for i, m := range s.Task.Command.Targets {
+		runs, _ := l.state.Runs(projections.Page{At: at, Limit: limit},
+			projections.RunFilter{Machine: m, Command: projections.CommandLine(s.Task.Argv(i))})
+		out = append(out, runs...)
+	}
+	slices.SortFunc(out, func(a, b projections.Run) int { return int(int64(b.Position) - int64(a.Position)) })
+	return out[:min(limit, len(out))]
+}

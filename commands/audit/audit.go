@@ -1,0 +1,267 @@
+// Package audit reads a fleet's log from the start and believes none of it: it
+// checks positions, revisions, the chain of headers and the commitment of every
+// payload, decides every recorded decision again from the events before it, and
+// folds each projection anew to compare it with the live one.
+package audit
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"fleetledger/commands"
+	"fleetledger/commands/gate"
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// Report is what an audit found.
+type Report struct {
+	OK bool `json:"ok"`
+	// From and To are the first and last position read.
+	From   events.Position `json:"from"`
+	To     events.Position `json:"to"`
+	Events int             `json:"events"`
+	// Erased counts events whose payload was erased: their headers are checked,
+	// their payloads cannot be.
+	Erased              int `json:"erased"`
+	DecisionsRederived  int `json:"decisions_rederived"`
+	ProjectionsCompared int `json:"projections_compared"`
+	CheckpointsVerified int `json:"checkpoints_verified"`
+	// Findings are bounded by MaxFindings; FindingsOmitted counts the rest.
+	Findings        []Finding `json:"findings"`
+	FindingsOmitted int       `json:"findings_omitted"`
+	ElapsedMS       int64     `json:"elapsed_ms"`
+}
+
+// MaxFindings bounds the findings that a report lists.
+const MaxFindings = 1000
+
+// Finding is one thing that is not as it must be.
+type Finding struct {
+	Kind     string          `json:"kind"`
+	Position events.Position `json:"position"`
+	Stream   events.Stream   `json:"stream,omitzero"`
+	Detail   string          `json:"detail"`
+	Expected any             `json:"expected,omitzero"`
+	Actual   any             `json:"actual,omitzero"`
+}
+
+// Kinds of findings.
+const (
+	Unreadable   = "unreadable"   // the stored bytes cannot be read back
+	Header       = "header"       // not in the one canonical form
+	Position     = "position"     // not dense
+	Revision     = "revision"     // not dense in the stream
+	Chain        = "chain"        // prev is not the stream's previous leaf hash
+	Time         = "time"         // runs backwards
+	Payload      = "payload"      // not what the header commits to
+	Kind         = "kind"         // not of a known kind or shape, or not where it belongs
+	Decision     = "decision"     // decided again, it comes out otherwise
+	Order        = "order"        // an event that cannot follow those before it
+	Projection   = "projection"   // the live one differs from the rebuilt one
+	Anchor       = "anchor"       // the head anchor and the log do not agree
+	Undetermined = "undetermined" // could not be checked, because of an earlier finding
+)
+
+// Run audits the records of src, which yields a log from its first event, either
+// a record or the error that stands in its place: *events.CorruptError names the
+// position and the audit goes on behind it; any other error ends it. live, if not
+// nil, is the ledger whose projections are compared; src then reads its log.
+// progress, if not nil, is called now and then.
+func Run(ctx context.Context, src iter.Seq2[events.Record, error], live *commands.Ledger, progress func(done events.Position)) (Report, error) {
+	start := time.Now()
+	a := &auditor{
+		report:    Report{From: 1, Findings: []Finding{}},
+		streams:   map[events.Stream]head{},
+		rebuilt:   projections.NewState(),
+		authority: &projections.Authority{},
+		settings:  projections.DefaultSettings(),
+		tasks:     map[string]*projections.Task{},
+		gates:     map[events.Stream]*gateState{},
+		unspent:   map[string]events.Position{},
+	}
+	var snapshot projections.Views
+	if live != nil {
+		snapshot = live.State().Snapshot()
+		if err := live.Log().Wait(ctx, snapshot.Position); err != nil {
+			return a.report, err
+		}
+		if snapshot.Position == 0 {
+			a.compare(snapshot)
+		}
+	}
+	for r, err := range src {
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			return a.report, ctxErr
+		}
+		var corrupt *events.CorruptError
+		switch {
+		case errors.As(err, &corrupt):
+			a.unreadable(corrupt)
+		case err != nil:
+			return a.report, err
+		default:
+			a.record(r)
+		}
+		if live != nil && a.report.To == snapshot.Position {
+			a.compare(snapshot)
+		}
+		if progress != nil && a.report.Events%4096 == 0 {
+			progress(a.report.To)
+		}
+	}
+	a.endAppend()
+	a.report.OK = len(a.report.Findings) == 0
+	a.report.ElapsedMS = time.Since(start).Milliseconds()
+	return a.report, nil
+}
+
+// Add puts a finding of the caller's own in the report.
+func (r *Report) Add(f Finding) {
+	r.OK = false
+	if len(r.Findings) >= MaxFindings {
+		r.FindingsOmitted++
+		return
+	}
+	r.Findings = append(r.Findings, f)
+}
+
+type head struct {
+	revision events.Revision
+	leaf     events.Hash
+}
+
+// auditor holds what the events so far add up to.
+type auditor struct {
+	report  Report
+	streams map[events.Stream]head
+	last    time.Time
+
+	// rebuilt is nil once an event could not be folded: from there on nothing
+	// that rests on state can be told.
+	rebuilt *projections.State
+
+	authority *projections.Authority
+	settings  projections.Settings
+	tasks     map[string]*projections.Task
+	gates     map[events.Stream]*gateState
+
+	// What is known of the append that is being read. Its decisions were made
+	// at the authority before its first event.
+	lead      events.Header
+	before    *projections.Authority
+	rules     []gate.Rule
+	rulesAt   *projections.Authority
+	unspent   map[string]events.Position // approvals that permits of this append name
+	submitted *projections.Task
+}
+
+func (a *auditor) find(r events.Record, kind string, expected, actual any, format string, args ...any) {
+	a.report.Add(Finding{Kind: kind, Position: r.Header.Position, Stream: r.Header.Stream,
+		Detail: fmt.Sprintf(format, args...), Expected: expected, Actual: actual})
+}
+
+func (a *auditor) unreadable(e *events.CorruptError) {
+	a.report.Add(Finding{Kind: Unreadable, Position: e.Position, Detail: e.Detail})
+	a.report.Events++
+	a.report.To = max(a.report.To, e.Position)
+	a.lose(e.Position)
+}
+
+// lose gives up on whatever rests on the state after position p.
+func (a *auditor) lose(p events.Position) {
+	if a.rebuilt != nil {
+		a.rebuilt = nil
+		a.report.Add(Finding{Kind: Undetermined, Position: p,
+			Detail: "decisions and projections from here on are not checked: they rest on this event; headers and payloads are"})
+	}
+}
+
+func (a *auditor) record(r events.Record) {
+	h := r.Header
+	if want := a.report.To + 1; h.Position != want {
+		a.find(r, Position, want, h.Position, "position %d follows %d", h.Position, a.report.To)
+	}
+	a.report.To = h.Position
+	a.report.Events++
+	if parsed, err := events.ParseHeader(r.Leaf); err != nil {
+		a.find(r, Header, nil, nil, "%v", err)
+	} else if parsed != h || !bytes.Equal(h.Encode(), r.Leaf) {
+		a.find(r, Header, string(r.Leaf), string(h.Encode()), "the header does not encode to its leaf")
+	}
+	a.place(r)
+	switch err := r.Verify(); {
+	case err != nil:
+		a.find(r, Payload, nil, nil, "%v", err)
+		a.lose(h.Position)
+	case r.Erased:
+		a.report.Erased++
+	}
+	if a.rebuilt == nil {
+		return
+	}
+	if !a.sameAppend(h) {
+		a.endAppend()
+		a.lead, a.before = h, a.authority
+	}
+	if !r.Erased {
+		if e, err := events.Decode(r); err != nil {
+			a.find(r, Kind, nil, nil, "%v", err)
+			a.lose(h.Position)
+			return
+		} else {
+			a.rederive(r, e)
+		}
+	}
+	publish, err := a.rebuilt.Stage([]events.Record{r})
+	if err != nil {
+		a.find(r, Order, nil, nil, "%v", err)
+		a.lose(h.Position)
+		return
+	}
+	publish()
+	a.authority, a.settings = a.rebuilt.Authority(), a.rebuilt.Settings()
+}
+
+// place checks what whoever held the head put in the header.
+func (a *auditor) place(r events.Record) {
+	h := r.Header
+	s := a.streams[h.Stream]
+	if h.Revision != s.revision+1 {
+		a.find(r, Revision, s.revision+1, h.Revision, "revision %d of stream %s follows %d", h.Revision, h.Stream, s.revision)
+	}
+	if h.Prev != s.leaf {
+		a.find(r, Chain, s.leaf, h.Prev, "prev is not the leaf hash of the stream's previous header")
+	}
+	if h.Time.Before(a.last) {
+		a.find(r, Time, a.last, h.Time, "time runs backwards")
+	}
+	a.last = h.Time
+	leaf := events.LeafHash(r.Leaf)
+	if leaf != r.LeafHash {
+		a.find(r, Header, leaf, r.LeafHash, "the stored leaf hash is not that of the header")
+	}
+	a.streams[h.Stream] = head{h.Revision, leaf}
+}
+
+// sameAppend reports whether h was recorded in the same append as the event
+// before it: what follows the first event of an append names it as its cause, and
+// carries the same stamp.
+func (a *auditor) sameAppend(h events.Header) bool {
+	return a.lead.ID != "" && h.Causation == a.lead.ID && h.Time.Equal(a.lead.Time) && h.Actor == a.lead.Actor
+}
+
+// compare compares every projection, rebuilt up to here, with the live one.
+func (a *auditor) compare(live projections.Views) {
+	if a.rebuilt == nil {
+		return
+	}
+	for _, d := range projections.Compare(live, a.rebuilt.Snapshot()) {
+		a.report.Add(Finding{Kind: Projection, Position: live.Position, Detail: d.View + ": " + d.Item + " differs", Expected: d.Rebuilt, Actual: d.Live})
+	}
+	a.report.ProjectionsCompared += len(live.Views)
+}

@@ -1,0 +1,333 @@
+package audit
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"fleetledger/commands"
+	"fleetledger/commands/gate"
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// gateState is a stand-alone gate as far as it has been read.
+type gateState struct {
+	decided  []events.GateDecided
+	approval *projections.Approval
+}
+
+// rederive decides again whatever e records as decided.
+func (a *auditor) rederive(r events.Record, e events.Event) {
+	switch e := e.(type) {
+	case events.FleetFounded:
+	case events.ActorRegistered:
+		a.registered(r, e)
+	case events.ActorLevelSet:
+		a.permit(r, e.Permit, "actor.change")
+	case events.ActorScopesChanged:
+		a.permit(r, e.Permit, "actor.scope")
+	case events.ActorSuspended:
+		a.permit(r, e.Permit, "actor.change")
+	case events.ActorReinstated:
+		a.permit(r, e.Permit, "actor.change")
+	case events.RuleWritten:
+		// A machine's own rule is written by the registration.
+		a.optional(r, e.Permit, a.foundingAppend(), "rule.write", "actor.register", "actor.derive")
+	case events.RuleRetired:
+		a.permit(r, e.Permit, "rule.retire")
+	case events.TokenIssued:
+		a.optional(r, e.Permit, e.Actor == r.Header.Actor, "actor.token", "actor.register", "actor.derive")
+	case events.TokenRevoked:
+		a.optional(r, e.Permit, e.Actor == r.Header.Actor, "actor.token")
+	case events.SettingsChanged:
+		a.optional(r, e.Permit, a.foundingAppend(), "fleet.configure")
+	case events.GateDecided:
+		a.gateDecided(r, e)
+	case events.ApprovalRequested:
+		a.requested(r, e)
+	case events.ApprovalSettled:
+		a.settled(r, e)
+	case events.ApprovalSpent:
+		a.spent(r, e)
+	case events.MemoryRecorded:
+		a.permit(r, e.Permit, "memory.record")
+	case events.ConclusionRecorded:
+		a.permit(r, e.Permit, "conclusion.record")
+		a.concluded(r)
+	case events.Ext:
+		a.permit(r, e.Permit, string(r.Header.Type))
+	}
+	if strings.HasPrefix(string(r.Header.Stream), "task-") {
+		a.task(r, e)
+	}
+}
+
+// foundingAppend reports whether the append being read founds the fleet, which
+// no gate lets in.
+func (a *auditor) foundingAppend() bool {
+	return a.lead.Type == events.FleetFounded{}.Kind() && a.lead.Position == 1
+}
+
+func (a *auditor) rulesBefore() []gate.Rule {
+	if a.rulesAt != a.before {
+		a.rules, a.rulesAt = commands.Rules(a.before), a.before
+	}
+	return a.rules
+}
+
+// decision decides dec again, for the actor and at the authority that it was
+// recorded under.
+func (a *auditor) decision(r events.Record, dec events.Decision, actor, action string) {
+	a.report.DecisionsRederived++
+	again := gate.Decide(a.rulesBefore(), action, commands.Standing(a.before, actor), a.before.Revision)
+	a.same(r, again, dec)
+}
+
+// same compares two decisions in everything but the wording of the reasons,
+// which is for people and may be put better one day.
+func (a *auditor) same(r events.Record, again, recorded events.Decision) {
+	if !reflect.DeepEqual(unworded(again), unworded(recorded)) {
+		a.find(r, Decision, again, recorded, "%s by %s was decided %q, decided again at authority revision %d it is %q",
+			recorded.Action, recorded.Actor, recorded.Verdict, again.AuthorityRevision, again.Verdict)
+	}
+}
+
+func unworded(d events.Decision) events.Decision {
+	d.Evaluated = slices.Clone(d.Evaluated)
+	for i := range d.Evaluated {
+		d.Evaluated[i].Reason = ""
+	}
+	if d.Decisive != nil {
+		e := *d.Decisive
+		e.Reason = ""
+		d.Decisive = &e
+	}
+	return d
+}
+
+// permit decides a command's gate again. It must allow, or name an approval
+// that is spent in the same append.
+func (a *auditor) permit(r events.Record, p events.Permit, actions ...string) {
+	action := p.Decision.Action
+	if !slices.Contains(actions, action) {
+		a.find(r, Decision, actions, action, "the gate of %s was asked about %s", r.Header.Type, action)
+	}
+	a.decision(r, p.Decision, r.Header.Actor, action)
+	switch {
+	case p.Decision.Verdict == events.Allow:
+	case p.Decision.Verdict == events.NeedsApproval && p.ApprovalID != "":
+		a.unspent[p.ApprovalID] = r.Header.Position
+	default:
+		a.find(r, Decision, events.Allow, p.Decision.Verdict, "%s was recorded although its gate said %s", r.Header.Type, p.Decision.Verdict)
+	}
+}
+
+// optional is permit for events that need none when free.
+func (a *auditor) optional(r events.Record, p *events.Permit, free bool, actions ...string) {
+	switch {
+	case p != nil:
+		a.permit(r, *p, actions...)
+	case !free:
+		a.find(r, Decision, actions, nil, "%s was recorded without a gate", r.Header.Type)
+	}
+}
+
+// endAppend checks what must hold once an append is complete.
+func (a *auditor) endAppend() {
+	for id, pos := range a.unspent {
+		a.report.Add(Finding{Kind: Decision, Position: pos, Detail: fmt.Sprintf("rests on approval %s, which is not spent with it", id)})
+	}
+	clear(a.unspent)
+	if t := a.submitted; t != nil && len(t.Gates) != len(t.Command.Targets) {
+		a.report.Add(Finding{Kind: Decision, Position: t.Position, Stream: t.Stream,
+			Detail: fmt.Sprintf("%d of %d targets were gated", len(t.Gates), len(t.Command.Targets))})
+	}
+	a.submitted = nil
+}
+
+func (a *auditor) registered(r events.Record, e events.ActorRegistered) {
+	a.optional(r, e.Permit, a.foundingAppend(), "actor.register", "actor.derive")
+	if e.Permit == nil {
+		return
+	}
+	parent := events.Level(100)
+	var above *events.Level
+	if e.Parent != "" {
+		parent = commands.Standing(a.before, e.Parent).Level
+		above = &parent
+	}
+	level, capped, _ := gate.Derive(e.AskedLevel, parent, e.Cap)
+	effective := gate.Effective(level, e.Cap, above)
+	if level != e.AuthorityLevel || capped != e.Capped || effective != e.EffectiveLevel {
+		a.find(r, Decision, []any{level, effective, capped}, []any{e.AuthorityLevel, e.EffectiveLevel, e.Capped},
+			"the level of %s, its effective level and whether it was reduced come out otherwise", e.ID)
+	}
+	if by := commands.Standing(a.before, r.Header.Actor); e.AuthorityLevel > by.Level {
+		a.find(r, Decision, by.Level, e.AuthorityLevel, "%s registered %s above its own level", r.Header.Actor, e.ID)
+	}
+}
+
+func (a *auditor) gateDecided(r events.Record, e events.GateDecided) {
+	a.decision(r, e.Decision, r.Header.Actor, e.Decision.Action)
+	if e.Decision.Verdict == events.Allow && !e.Asked {
+		a.find(r, Decision, nil, nil, "a gate that allows a command is told by the command's own event")
+	}
+	if e.Machine != "" {
+		return
+	}
+	g := a.gates[r.Header.Stream]
+	if g == nil {
+		g = &gateState{}
+		a.gates[r.Header.Stream] = g
+	}
+	g.decided = append(g.decided, e)
+}
+
+// stopped are the decisions that an approval in r's stream is for, and the
+// approval.
+func (a *auditor) stopped(s events.Stream) ([]events.Decision, []string, *projections.Approval) {
+	var decisions []events.Decision
+	var ids []string
+	if g := a.gates[s]; g != nil {
+		for _, d := range g.decided {
+			decisions, ids = append(decisions, d.Decision), append(ids, d.GateID)
+		}
+		return decisions, ids, g.approval
+	}
+	if t := a.tasks[string(s)]; t != nil {
+		for _, g := range t.Gates {
+			if g.Decision.Verdict == events.NeedsApproval {
+				decisions, ids = append(decisions, g.Decision), append(ids, g.GateID)
+			}
+		}
+		return decisions, ids, t.Approval
+	}
+	return nil, nil, nil
+}
+
+func (a *auditor) requested(r events.Record, e events.ApprovalRequested) {
+	a.report.DecisionsRederived++
+	decisions, ids, _ := a.stopped(r.Header.Stream)
+	required := events.Level(0)
+	var actions []string
+	for _, d := range decisions {
+		actions = append(actions, d.Action)
+		required = max(required, gate.RequiredLevel(a.rulesBefore(), d.Action, d.Level))
+	}
+	if !slices.Equal(actions, e.Actions) || !slices.Equal(ids, e.GateIDs) || e.RequestedBy != r.Header.Actor || e.RequiredLevel != required {
+		a.find(r, Decision, []any{r.Header.Actor, actions, required}, []any{e.RequestedBy, e.Actions, e.RequiredLevel},
+			"the approval is not for what its gates stopped")
+	}
+	if !strings.HasPrefix(string(e.Command), `{"bytes":`) {
+		hash, err := commands.CommandHash(e.RequestedBy, e.Actions, e.Command)
+		if err != nil || hash != e.CommandHash {
+			a.find(r, Decision, hash, e.CommandHash, "the approval is bound to another command than it shows")
+		}
+	}
+	if g := a.gates[r.Header.Stream]; g != nil {
+		g.approval = &projections.Approval{ApprovalRequested: e, Stream: r.Header.Stream}
+	}
+}
+
+func (a *auditor) settled(r events.Record, e events.ApprovalSettled) {
+	a.report.DecisionsRederived++
+	_, _, ap := a.stopped(r.Header.Stream)
+	if ap == nil || ap.ApprovalID != e.ApprovalID {
+		a.find(r, Order, nil, e.ApprovalID, "no such approval was asked for in this stream")
+		return
+	}
+	if ap.Outcome != "" {
+		a.find(r, Decision, ap.Outcome, e.Outcome, "approval %s had ended before", e.ApprovalID)
+	}
+	by := r.Header.Actor
+	early := r.Header.Time.Before(ap.ExpiresAt)
+	switch e.Outcome {
+	case events.Granted, events.Refused:
+		if !early {
+			a.find(r, Decision, ap.ExpiresAt, r.Header.Time, "approval %s was settled after it expired", e.ApprovalID)
+		}
+		a.approver(r, by, ap, e.Evaluations)
+	case events.Expired:
+		if early || by != events.RelayActor {
+			a.find(r, Decision, ap.ExpiresAt, r.Header.Time, "approval %s was declared expired by %s before its time", e.ApprovalID, by)
+		}
+	case events.Withdrawn:
+		requester := commands.Standing(a.before, ap.RequestedBy)
+		switch {
+		case by == events.RelayActor && !requester.Active:
+		case by == ap.RequestedBy, slices.Contains(a.before.Ancestors(ap.RequestedBy), by):
+		case by != events.RelayActor && commands.Standing(a.before, by).Level > requester.Level:
+		case a.lead.Type == events.TaskCancelled{}.Kind():
+		default:
+			a.find(r, Decision, ap.RequestedBy, by, "approval %s was withdrawn by somebody who may not", e.ApprovalID)
+		}
+	default:
+		a.find(r, Decision, nil, e.Outcome, "an approval does not end like this")
+	}
+	if g := a.gates[r.Header.Stream]; g != nil {
+		ended := *ap
+		ended.Outcome, ended.SettledBy, ended.SettledIn = e.Outcome, by, r.Header.Position
+		g.approval = &ended
+	}
+}
+
+// approver decides again whether by may settle ap, and compares with what was
+// recorded.
+func (a *auditor) approver(r events.Record, by string, ap *projections.Approval, recorded []events.Decision) {
+	evaluations, code, why := commands.MayApprove(a.before, a.rulesBefore(), a.settings.SeparationOfDuties, by, ap.RequestedBy, ap.Actions)
+	if code != "" {
+		a.find(r, Decision, code, nil, "%s was not entitled to settle approval %s: %s", by, ap.ApprovalID, why)
+	}
+	if len(evaluations) != len(recorded) {
+		a.find(r, Decision, len(evaluations), len(recorded), "the approver was not evaluated for every action")
+		return
+	}
+	for i := range evaluations {
+		a.report.DecisionsRederived++
+		a.same(r, evaluations[i], recorded[i])
+	}
+}
+
+func (a *auditor) spent(r events.Record, e events.ApprovalSpent) {
+	a.report.DecisionsRederived++
+	decisions, _, ap := a.stopped(r.Header.Stream)
+	if ap == nil || ap.ApprovalID != e.ApprovalID {
+		a.find(r, Order, nil, e.ApprovalID, "no such approval was asked for in this stream")
+		return
+	}
+	delete(a.unspent, e.ApprovalID)
+	if ap.Outcome != events.Granted || ap.Spent || ap.RequestedBy != r.Header.Actor || ap.SettledBy != e.Approver ||
+		ap.CommandHash != e.CommandHash || !r.Header.Time.Before(ap.ExpiresAt) {
+		a.find(r, Decision, nil, e, "approval %s could not be spent: it is %s, spent before: %t, of %s, expires at %s",
+			e.ApprovalID, ap.Status(), ap.Spent, ap.RequestedBy, ap.ExpiresAt.Format(events.TimeLayout))
+	}
+	if len(e.Requester) != len(decisions) {
+		a.find(r, Decision, len(decisions), len(e.Requester), "the requester was not evaluated for every action")
+	} else {
+		for i, d := range e.Requester {
+			a.decision(r, d, ap.RequestedBy, ap.Actions[i])
+			was := decisions[i].Decisive
+			if d.Verdict == events.Deny || d.Verdict == events.NeedsApproval && (was == nil || *d.Decisive.RuleID != *was.RuleID) {
+				a.find(r, Decision, was, d.Decisive, "the rules had changed since approval %s was asked for", e.ApprovalID)
+			}
+		}
+	}
+	a.approver(r, e.Approver, ap, e.ApproverEvaluations)
+	used := *ap
+	used.Spent = true
+	a.gates[r.Header.Stream].approval = &used
+}
+
+func (a *auditor) concluded(r events.Record) {
+	for _, x := range a.before.Lineage(r.Header.Actor) {
+		if x.Kind == events.Machine {
+			a.find(r, Decision, nil, r.Header.Actor, "%s is a machine or derived from one, and concluded", r.Header.Actor)
+		}
+	}
+}
+
+func (a *auditor) gateNow(actor, action string) events.Decision {
+	return gate.Decide(a.rulesBefore(), action, commands.Standing(a.before, actor), a.before.Revision)
+}

@@ -1,0 +1,176 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"fleetledger/commands/gate"
+	"fleetledger/events"
+)
+
+// ExtEvent is an agent's own event.
+type ExtEvent struct {
+	ID          string           `json:"id"`
+	Type        events.Kind      `json:"type"`
+	Stream      events.Stream    `json:"stream"`
+	Expected    *events.Revision `json:"expected,omitzero"`
+	Correlation string           `json:"correlation,omitzero"`
+	Causation   string           `json:"causation,omitzero"`
+	Body        events.Ext       `json:"body"`
+}
+
+// ExtStreamPrefix starts the streams that agents' own events may go into.
+const ExtStreamPrefix = "ext-"
+
+// AppendExt adds agents' own events, all or none. An event whose id is in the log
+// already, from the same actor and with the same content, counts as recorded: its
+// record is the earlier one. Records come in the order of the events. Refusals:
+// KIND_RESERVED, STREAM_RESERVED, KIND_UNKNOWN, INVALID, PAYLOAD_TOO_LARGE,
+// EVENT_ID_MISMATCH, REVISION_CONFLICT, and what gates answer.
+func (l *Ledger) AppendExt(ctx context.Context, caller Caller, list []ExtEvent) (Result, error) {
+	if err := checkExt(list); err != nil {
+		return Result{}, err
+	}
+	var earlier []events.Record // by index, zero for new ones
+	r, err := l.execute(ctx, caller, func(v view) (decided, error) {
+		var err error
+		if earlier, err = l.known(ctx, caller.Actor, list); err != nil {
+			return decided{}, err
+		}
+		return decideExt(v, list, earlier)
+	})
+	if err != nil || r.Duplicate {
+		return r, err
+	}
+	if _, pending := r.Has(events.ApprovalRequested{}.Kind()); pending {
+		return r, nil
+	}
+	all := Result{Duplicate: len(r.Records) == 0}
+	written := r.Records
+	for _, rec := range earlier {
+		if rec.Header.Position == 0 {
+			rec, written = written[0], written[1:]
+		}
+		all.Records = append(all.Records, rec)
+	}
+	all.Records = append(all.Records, written...) // a spent approval
+	return all, nil
+}
+
+func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error) {
+	var actions []string
+	var fresh []ExtEvent
+	expect := map[events.Stream]events.Revision{}
+	for i, e := range list {
+		if earlier[i].Header.Position != 0 {
+			continue
+		}
+		fresh = append(fresh, e)
+		if !slices.Contains(actions, string(e.Type)) {
+			actions = append(actions, string(e.Type))
+		}
+		if _, seen := expect[e.Stream]; e.Expected != nil && !seen {
+			expect[e.Stream] = *e.Expected
+		}
+	}
+	if len(fresh) == 0 {
+		return decided{}, nil
+	}
+	return v.gated(actions, named("events.append", fresh), func(permits []events.Permit, d *decided) {
+		for _, e := range fresh {
+			body := e.Body
+			body.Permit = permits[slices.Index(actions, string(e.Type))]
+			d.changes = append(d.changes, change{stream: e.Stream, id: e.ID, event: body, kind: e.Type, correlation: e.Correlation, causation: e.Causation})
+		}
+		for s, r := range expect {
+			d.expect = append(d.expect, events.Expectation{Stream: s, Revision: r})
+		}
+	})
+}
+
+func checkExt(list []ExtEvent) error {
+	var bad []events.Problem
+	for i, e := range list {
+		at := func(name string) string {
+			if len(list) == 1 {
+				return "/" + name
+			}
+			return fmt.Sprintf("/%d/%s", i, name)
+		}
+		switch {
+		case events.Known(e.Type):
+			return refuse(Forbidden, "KIND_RESERVED", "%s is one of the ledger's own kinds: it is recorded by its command, never appended", e.Type).With("kind", e.Type)
+		case !e.Type.IsExt() || !gate.ValidAction(string(e.Type)):
+			bad = append(bad, problem(at("type"), "KIND_UNKNOWN", "%q is no kind that can be appended: an agent's own kinds start with %q", e.Type, events.ExtPrefix))
+		case !strings.HasPrefix(string(e.Stream), ExtStreamPrefix) || len(e.Stream) == len(ExtStreamPrefix):
+			return refuse(Forbidden, "STREAM_RESERVED", "%q is not a stream of agents: subject must start with %q", e.Stream, ExtStreamPrefix).With("stream", e.Stream)
+		}
+		for _, f := range []struct{ name, value string }{
+			{"id", e.ID}, {"subject", string(e.Stream)}, {"type", string(e.Type)}, {"correlationid", e.Correlation}, {"causationid", e.Causation},
+		} {
+			if f.value == "" && (f.name == "correlationid" || f.name == "causationid") {
+				continue
+			}
+			if err := events.CheckName(f.name, f.value); err != nil {
+				bad = append(bad, problem(at(f.name), "INVALID_NAME", "%v", err))
+			}
+		}
+		for j, other := range list[:i] {
+			if other.ID == e.ID {
+				bad = append(bad, problem(at("id"), "DUPLICATE", "event %d of the batch has the same id", j))
+			}
+			if other.Stream == e.Stream && other.Expected != nil && e.Expected != nil && *e.Expected != *other.Expected {
+				bad = append(bad, problem(at("expectedrevision"), "CONTRADICTION", "event %d of the batch expects revision %d of the same stream: name the revision before the batch", j, *other.Expected))
+			}
+		}
+	}
+	if len(bad) > 0 {
+		if r := refuse(Impossible, "INVALID", "the events have values that cannot be").With("problems", bad); bad[0].Code != "KIND_UNKNOWN" {
+			return r
+		}
+		return refuse(Impossible, "KIND_UNKNOWN", "%s", bad[0].Detail).With("problems", bad)
+	}
+	return nil
+}
+
+// known returns the records of those events that are in the log already.
+func (l *Ledger) known(ctx context.Context, actor string, list []ExtEvent) ([]events.Record, error) {
+	earlier := make([]events.Record, len(list))
+	for i, e := range list {
+		pos, err := l.log.FindID(ctx, e.ID)
+		if err != nil {
+			return nil, err
+		}
+		if pos == 0 {
+			continue
+		}
+		recs, err := l.Records(ctx, pos, pos)
+		if err != nil {
+			return nil, err
+		}
+		if earlier[i] = recs[0]; !sameExt(recs[0], actor, e) {
+			return nil, refuse(Conflict, "EVENT_ID_MISMATCH", "event id %s is taken, at position %d, by another event", e.ID, pos).With("position", pos)
+		}
+	}
+	return earlier, nil
+}
+
+// sameExt reports whether rec is what recording e for the actor would give, but
+// for the gate's decision. Of an erased event only the header can be compared.
+func sameExt(rec events.Record, actor string, e ExtEvent) bool {
+	h := rec.Header
+	if h.Actor != actor || h.Type != e.Type || h.Stream != e.Stream || h.Correlation != e.Correlation || h.Causation != e.Causation {
+		return false
+	}
+	if rec.Erased {
+		return true
+	}
+	body, err := events.DecodeAs[events.Ext](rec)
+	if err != nil {
+		return false
+	}
+	body.Permit = e.Body.Permit
+	return sameJSON(body, e.Body)
+}

@@ -1,0 +1,148 @@
+package commands
+
+import (
+	"context"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"fleetledger/commands/gate"
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// AskGate is an explicit "may I?".
+type AskGate struct {
+	Action  string
+	Command jsontext.Value // any JSON, or empty
+	// RequestApproval opens an approval if that is what is needed.
+	RequestApproval bool
+}
+
+// AskGate records the answer, which is a gate.decided whatever the verdict.
+func (l *Ledger) AskGate(ctx context.Context, caller Caller, c AskGate) (Result, error) {
+	return l.execute(ctx, caller, func(v view) (decided, error) { return c.decide(v) })
+}
+
+func (c AskGate) decide(v view) (decided, error) {
+	if !gate.ValidAction(c.Action) {
+		return decided{}, invalid(problem("/action", "INVALID_ACTION", "%q is not an action: dot-separated words of a-z 0-9 _ -", c.Action))
+	}
+	command, err := canonicalCommand(c.Command)
+	if err != nil {
+		return decided{}, err
+	}
+	dec := v.decide(c.Action, v.caller.Actor)
+	if dec.Verdict == events.NeedsApproval && c.RequestApproval {
+		return v.ask([]events.Decision{dec}, command, true)
+	}
+	var d decided
+	id := v.newID()
+	d.add(events.GateStream(id), id, events.GateDecided{GateID: id, Decision: dec, Command: recorded(command), Asked: true})
+	d.denial = dec.Verdict == events.Deny
+	return d, nil
+}
+
+// SpendGate is the one use of a granted "may I?".
+type SpendGate struct {
+	GateID  string
+	Command jsontext.Value
+}
+
+// SpendGate carries out c. Refusals: GATE_NOT_FOUND, NOT_REQUESTER, APPROVAL_SPENT,
+// COMMAND_CHANGED, APPROVAL_NOT_GRANTED, APPROVAL_EXPIRED, RULES_CHANGED.
+func (l *Ledger) SpendGate(ctx context.Context, caller Caller, c SpendGate) (Result, error) {
+	return l.execute(ctx, caller, func(v view) (decided, error) {
+		g, err := l.Gate(ctx, c.GateID, 0)
+		if err != nil {
+			return decided{}, err
+		}
+		if g.Task != "" {
+			return decided{}, refuse(Conflict, "APPROVAL_NOT_GRANTED", "gate %s belongs to task %s, which its grant opens: there is nothing to spend", c.GateID, g.Task)
+		}
+		if by := g.Decided.Decision.Actor; by != caller.Actor {
+			return decided{}, refuse(Forbidden, "NOT_REQUESTER", "gate %s was asked by %s: only the requester spends it", c.GateID, by)
+		}
+		if g.Alone.Approval == nil {
+			return decided{}, refuse(Conflict, "APPROVAL_NOT_GRANTED", "gate %s has no approval: its verdict is %s", c.GateID, g.Decided.Decision.Verdict)
+		}
+		v.approval = g.Alone
+		command, err := canonicalCommand(c.Command)
+		if err != nil {
+			return decided{}, err
+		}
+		var d decided
+		err = v.spend(&d, command, true)
+		return d, err
+	})
+}
+
+// Disposition is what became of one gate.
+type Disposition struct {
+	Decided events.GateDecided
+	Record  events.Record
+	// Task is the id of the task the gate belongs to, empty for one that
+	// stands alone, which is then Alone.
+	Task     string
+	Alone    *projections.Gate
+	Approval *projections.Approval
+}
+
+// Gate returns what became of a gate, as of position at (0: now). Refusal:
+// GATE_NOT_FOUND.
+func (l *Ledger) Gate(ctx context.Context, id string, at events.Position) (Disposition, error) {
+	missing := refuse(NotFound, "GATE_NOT_FOUND", "no gate %q", id)
+	if task, ok := l.state.GateTask(id); ok {
+		t, err := projections.LoadTask(ctx, l.log, task, at)
+		if err != nil {
+			return Disposition{}, err
+		}
+		if t == nil {
+			return Disposition{}, missing
+		}
+		rec, err := l.Records(ctx, t.Position, t.Position)
+		if err != nil {
+			return Disposition{}, err
+		}
+		for _, g := range t.Gates {
+			if g.GateID == id {
+				return Disposition{Task: task, Record: rec[0], Decided: events.GateDecided{GateID: id, Decision: g.Decision, Machine: g.Machine}}, nil
+			}
+		}
+		return Disposition{}, missing
+	}
+	if events.CheckName("gate id", id) != nil {
+		return Disposition{}, missing
+	}
+	pos, err := l.log.FindID(ctx, id)
+	if err != nil {
+		return Disposition{}, err
+	}
+	if pos == 0 || at != 0 && pos > at {
+		return Disposition{}, missing
+	}
+	recs, err := l.Records(ctx, pos, pos)
+	if err != nil {
+		return Disposition{}, err
+	}
+	d := Disposition{Record: recs[0]}
+	if recs[0].Header.Type != (events.GateDecided{}).Kind() {
+		return d, missing
+	}
+	if d.Decided, err = events.DecodeAs[events.GateDecided](recs[0]); err != nil {
+		return d, err
+	}
+	if d.Decided.Machine != "" {
+		d.Task, _ = entityOf(recs[0].Header.Stream)
+		t, err := projections.LoadTask(ctx, l.log, d.Task, at)
+		if err != nil {
+			return d, err
+		}
+		d.Approval = t.Approval
+		return d, nil
+	}
+	if d.Alone, err = projections.LoadGate(ctx, l.log, recs[0].Header.Stream, at); err != nil {
+		return d, err
+	}
+	d.Approval = d.Alone.Approval
+	return d, nil
+}

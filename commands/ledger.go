@@ -1,0 +1,283 @@
+package commands
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"fleetledger/commands/gate"
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// Ledger is one fleet's log with the state folded from it: the one place where
+// a decision meets the log. Methods may be called concurrently.
+type Ledger struct {
+	log    events.Log
+	state  *projections.State
+	random Random
+
+	rules   atomic.Pointer[ruleList]
+	denials window
+	leases  leases
+}
+
+// Random is where ids, salts and secrets come from.
+type Random struct {
+	// ID returns a new UUIDv7.
+	ID func() string
+	// Bytes fills b with random bytes.
+	Bytes func(b []byte)
+}
+
+// New returns the ledger over log, whose fold is state.
+func New(log events.Log, state *projections.State, random Random) *Ledger {
+	l := &Ledger{log: log, state: state, random: random}
+	l.leases.renewAll(state.OpenTasks(), log.Now().Add(state.Settings().Lease()))
+	return l
+}
+
+// State is the folded state, for reading.
+func (l *Ledger) State() *projections.State { return l.state }
+
+// Log is the log, for reading.
+func (l *Ledger) Log() events.Log { return l.log }
+
+// Caller is who asks, and how a retry is recognised.
+type Caller struct {
+	Actor string
+	// Key is the idempotency key's hash, zero without one; Request the hash of
+	// the request.
+	Key, Request events.Hash
+	// ApprovalID names a granted approval to spend, empty for none.
+	ApprovalID string
+}
+
+// Result is what a command recorded.
+type Result struct {
+	// Records are the events of its append, in order; of the earlier append if
+	// Duplicate. Empty when there was nothing to change.
+	Records   []events.Record
+	Duplicate bool
+	// Secret is a new token's text, shown this once.
+	Secret string
+}
+
+// Has returns the first record of kind k.
+func (r Result) Has(k events.Kind) (events.Record, bool) {
+	for _, rec := range r.Records {
+		if rec.Header.Type == k {
+			return rec, true
+		}
+	}
+	return events.Record{}, false
+}
+
+// view is all that a decision may look at. It is made anew for each try.
+type view struct {
+	auth     *projections.Authority
+	rules    []gate.Rule
+	settings projections.Settings
+	now      time.Time
+	caller   Caller
+	newID    func() string
+	secret   [32]byte
+	// approval is the one that the caller names, nil if it names none.
+	approval *projections.Gate
+}
+
+// change is an event to be, with its stream.
+type change struct {
+	stream events.Stream
+	id     string
+	event  events.Event
+	kind   events.Kind // for agents' own events; else the event's
+	// correlation and causation, if the caller gives them.
+	correlation, causation string
+}
+
+// decided is what a decision came to: the events to append and the revisions
+// that they rest on. Every decision rests on the authority stream too.
+type decided struct {
+	changes []change
+	expect  []events.Expectation
+	// before bounds the time at which the append may be recorded.
+	before time.Time
+	secret string
+	// denial and asks are what the limiters count.
+	denial bool
+	asks   bool
+}
+
+func (d *decided) add(stream events.Stream, id string, e events.Event) {
+	d.changes = append(d.changes, change{stream: stream, id: id, event: e, kind: e.Kind()})
+}
+
+// maxTries bounds how often a decision is made anew because what it rested on
+// has moved.
+const maxTries = 64
+
+// execute makes a decision and appends what it came to, deciding again when the
+// log has moved on meanwhile. A key that is bound answers with what was
+// recorded then, whatever the state is now.
+func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (decided, error)) (Result, error) {
+	if !c.Key.IsZero() {
+		if r, found, err := l.replayed(ctx, c); found || err != nil {
+			return r, err
+		}
+	}
+	for range maxTries {
+		v := l.view(c)
+		if c.ApprovalID != "" {
+			g, err := l.approvalGate(ctx, c.ApprovalID)
+			if err != nil {
+				return Result{}, err
+			}
+			v.approval = g
+		}
+		d, err := decide(v)
+		if err != nil {
+			return Result{}, err
+		}
+		if len(d.changes) == 0 {
+			return Result{}, nil
+		}
+		if err := l.limit(v, d); err != nil {
+			return Result{}, err
+		}
+		appended, err := l.append(ctx, v, d)
+		var conflict *events.ConflictError
+		var mismatch *events.KeyMismatchError
+		var taken *events.DuplicateIDError
+		switch {
+		case errors.As(err, &conflict) && strings.HasPrefix(string(conflict.Stream), ExtStreamPrefix):
+			// The caller's own expectation: it looks again, not the ledger.
+			return Result{}, refuse(Conflict, "REVISION_CONFLICT", "%v", conflict).
+				With("stream", conflict.Stream).With("expected", conflict.Expected).With("actual", conflict.Actual)
+		case errors.As(err, &conflict), errors.As(err, &taken), errors.Is(err, events.ErrTooLate):
+			continue
+		case errors.As(err, &mismatch):
+			return Result{}, keyMismatch(mismatch.First)
+		case err != nil:
+			return Result{}, err
+		case appended.Duplicate:
+			r, _, err := l.replayed(ctx, c)
+			return r, err
+		}
+		if d.denial {
+			l.denials.count(c.Actor, v.now)
+		}
+		r := Result{Records: appended.Records, Secret: d.secret}
+		return r, denialIn(r)
+	}
+	return Result{}, refuse(Unavailable, "CONTENTION",
+		"the log moved on %d times while this was decided; try again", maxTries).With("retry_after_s", 1)
+}
+
+func (l *Ledger) view(c Caller) view {
+	auth := l.state.Authority()
+	v := view{auth: auth, rules: l.rulesOf(auth), settings: l.state.Settings(), now: l.log.Now(), caller: c, newID: l.random.ID}
+	l.random.Bytes(v.secret[:])
+	return v
+}
+
+// replayed returns what the caller's key is bound to.
+func (l *Ledger) replayed(ctx context.Context, c Caller) (Result, bool, error) {
+	a, request, err := l.log.FindKey(ctx, c.Key)
+	if err != nil || a.First == 0 {
+		return Result{}, false, err
+	}
+	if request != c.Request {
+		return Result{}, true, keyMismatch(a.First)
+	}
+	recs, err := l.Records(ctx, a.First, a.Last)
+	r := Result{Records: recs, Duplicate: true}
+	if err == nil {
+		err = denialIn(r)
+	}
+	return r, true, err
+}
+
+// Records reads the events from position first to last.
+func (l *Ledger) Records(ctx context.Context, first, last events.Position) ([]events.Record, error) {
+	recs := make([]events.Record, 0, last-first+1)
+	for r, err := range l.log.ReadAll(ctx, first-1) {
+		if err != nil {
+			return nil, err
+		}
+		recs = append(recs, r)
+		if r.Header.Position == last {
+			break
+		}
+	}
+	return recs, nil
+}
+
+func keyMismatch(first events.Position) *Refusal {
+	return refuse(Conflict, "IDEMPOTENCY_MISMATCH",
+		"this Idempotency-Key was used for another request; use a new key for a new request").With("position", first)
+}
+
+func (l *Ledger) append(ctx context.Context, v view, d decided) (events.Appended, error) {
+	a := events.Append{
+		Expect: append(d.expect, events.Expectation{Stream: events.AuthorityStream, Revision: v.auth.Revision}),
+		Key:    v.caller.Key, Request: v.caller.Request, Before: d.before,
+	}
+	correlation := d.changes[0].id
+	if id, ok := entityOf(d.changes[0].stream); ok {
+		correlation = id
+	}
+	for i, c := range d.changes {
+		payload, err := events.Encode(c.event)
+		if err != nil {
+			return events.Appended{}, err
+		}
+		n := events.Intent{
+			ID: c.id, Stream: c.stream, Type: c.kind, Schema: events.Schema, Actor: v.caller.Actor,
+			Correlation: correlation, Key: v.caller.Key, Request: v.caller.Request,
+		}
+		if i > 0 {
+			n.Causation = d.changes[0].id
+		}
+		if c.event.Kind() != c.kind { // an agent's own event keeps its own links
+			n.Correlation, n.Causation = c.correlation, c.causation
+		}
+		if len(payload) > MaxPayloadBytes {
+			return events.Appended{}, refuse(TooLarge, "PAYLOAD_TOO_LARGE",
+				"event %s has a payload of %d bytes, at most %d are kept", n.Type, len(payload), MaxPayloadBytes).
+				With("limit", MaxPayloadBytes).With("actual", len(payload))
+		}
+		var salt [events.SaltBytes]byte
+		l.random.Bytes(salt[:])
+		a.Drafts = append(a.Drafts, events.NewDraft(n, salt, payload))
+	}
+	return l.log.Append(ctx, a)
+}
+
+// entityOf is the id of the task or gate that a stream is about: events about
+// it are correlated by it.
+func entityOf(s events.Stream) (string, bool) {
+	for _, prefix := range []string{"task-", "gate-"} {
+		if len(s) > len(prefix) && string(s[:len(prefix)]) == prefix {
+			return string(s[len(prefix):]), true
+		}
+	}
+	return "", false
+}
+
+type ruleList struct {
+	auth  *projections.Authority
+	rules []gate.Rule
+}
+
+// rulesOf is the list of rules in force as the gate takes it.
+func (l *Ledger) rulesOf(auth *projections.Authority) []gate.Rule {
+	if r := l.rules.Load(); r != nil && r.auth == auth {
+		return r.rules
+	}
+	r := &ruleList{auth: auth, rules: Rules(auth)}
+	l.rules.Store(r)
+	return r.rules
+}

@@ -1,0 +1,107 @@
+package commands
+
+import (
+	"sync"
+	"time"
+
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// Limits that every route keeps; see GET /v1/limits.
+const (
+	MaxPayloadBytes = 64 << 10
+	MaxBatchEvents  = events.MaxAppendEvents
+	MaxBatchBytes   = 1 << 20
+	MaxArgvItems    = 256
+	MaxArgvBytes    = 32 << 10
+	MaxTailBytes    = 4 << 10
+	MaxTargets      = 250
+	MaxAttempts     = 100
+)
+
+// window counts what happened within the last minute, per name. Its counts are
+// no state: a restart forgets them.
+type window struct {
+	mu    sync.Mutex
+	times map[string][]time.Time
+}
+
+// over returns how long to wait until fewer than limit things happened within a
+// minute, 0 if there are.
+func (w *window) over(name string, limit int, now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := w.times[name]
+	for len(t) > 0 && now.Sub(t[0]) >= time.Minute {
+		t = t[1:]
+	}
+	if len(t) == 0 {
+		delete(w.times, name)
+	} else {
+		w.times[name] = t
+	}
+	if len(t) < limit {
+		return 0
+	}
+	return t[len(t)-limit].Add(time.Minute).Sub(now)
+}
+
+func (w *window) count(name string, now time.Time) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.times == nil {
+		w.times = map[string][]time.Time{}
+	}
+	w.times[name] = append(w.times[name], now)
+}
+
+// leases knows until when each open attempt is heard of. Heartbeats are not
+// events: a restart renews every open lease.
+type leases struct {
+	mu    sync.Mutex
+	until map[leaseKey]time.Time
+}
+
+type leaseKey struct {
+	task    string
+	attempt int
+}
+
+func (l *leases) set(task string, attempt int, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until == nil {
+		l.until = map[leaseKey]time.Time{}
+	}
+	l.until[leaseKey{task, attempt}] = until
+}
+
+func (l *leases) end(task string, attempt int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.until, leaseKey{task, attempt})
+}
+
+// lapsed lists the attempts that were not heard of in time.
+func (l *leases) lapsed(now time.Time) []leaseKey {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var out []leaseKey
+	for k, t := range l.until {
+		if !now.Before(t) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func (l *leases) renewAll(open []*projections.Task, until time.Time) {
+	for _, t := range open {
+		for _, leg := range t.Legs {
+			if leg.Status == projections.LegClaimed {
+				l.set(t.ID, leg.Attempts[len(leg.Attempts)-1].Number, until)
+			}
+		}
+	}
+}

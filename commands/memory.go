@@ -1,0 +1,164 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// RecordMemory adds a finished run to the memory of its machine.
+type RecordMemory struct {
+	Record       events.MemoryRecord `json:"record"`
+	ImportedFrom string              `json:"imported_from,omitzero"`
+}
+
+// RecordMemory carries out c. The machine must be the caller or the caller's
+// parent, unless the record is imported. Refusals: INVALID, NOT_YOUR_MEMORY,
+// TAIL_TOO_LARGE, ARGV_TOO_LARGE, and what gates answer.
+func (l *Ledger) RecordMemory(ctx context.Context, caller Caller, c RecordMemory) (Result, error) {
+	return l.execute(ctx, caller, func(v view) (decided, error) { return c.decide(v) })
+}
+
+func (c RecordMemory) decide(v view) (decided, error) {
+	r := c.Record
+	if r.Conclusion != nil {
+		return decided{}, invalid(problem("/record/conclusion", "CONTRADICTION", "is null, always: conclude with POST /v1/conclusions"))
+	}
+	if len(r.Argv) == 0 || r.Argv[0] == "" {
+		return decided{}, invalid(problem("/record/argv", "REQUIRED", "the first word names the program that was run"))
+	}
+	bytes := 0
+	for _, w := range r.Argv {
+		bytes += len(w)
+	}
+	if len(r.Argv) > MaxArgvItems {
+		return decided{}, tooLarge("ARGV_TOO_LARGE", len(r.Argv), MaxArgvItems, "words in argv")
+	}
+	if bytes > MaxArgvBytes {
+		return decided{}, tooLarge("ARGV_TOO_LARGE", bytes, MaxArgvBytes, "bytes in argv")
+	}
+	if err := checkEnvelope(r.Envelope, ""); err != nil {
+		return decided{}, err
+	}
+	me := v.auth.Actor(v.caller.Actor)
+	if c.ImportedFrom == "" && r.Machine != v.caller.Actor && (me == nil || r.Machine != me.Parent) {
+		return decided{}, refuse(Forbidden, "NOT_YOUR_MEMORY",
+			"the record is of machine %s: only it or an actor derived from it records that, unless imported_from says where it came from", r.Machine)
+	}
+	keepOutput(&r.Envelope, v.settings)
+	return v.gated([]string{"memory.record"}, named("memory.record", c), func(permits []events.Permit, d *decided) {
+		d.add(events.MachineStream(r.Machine), v.newID(), events.MemoryRecorded{Record: r, ImportedFrom: c.ImportedFrom, Permit: permits[0]})
+	})
+}
+
+// Conclude says what a result meant.
+type Conclude struct {
+	About      *events.About `json:"about"`
+	Text       string        `json:"text"`
+	Supersedes string        `json:"supersedes,omitzero"`
+}
+
+// Conclude carries out c. Machines and their descendants may not. Refusals:
+// INVALID, MACHINE_MAY_NOT_CONCLUDE, TASK_NOT_FOUND, RECORD_NOT_FOUND, and what
+// gates answer.
+func (l *Ledger) Conclude(ctx context.Context, caller Caller, c Conclude) (Result, error) {
+	return l.execute(ctx, caller, func(v view) (decided, error) {
+		stream, subject, err := l.concludedOn(ctx, c.About)
+		if err != nil {
+			return decided{}, err
+		}
+		if c.Supersedes != "" {
+			if _, ok := l.state.ConclusionByID(c.Supersedes); !ok {
+				return decided{}, invalid(problem("/supersedes", "UNKNOWN_CONCLUSION", "no conclusion %q", c.Supersedes))
+			}
+		}
+		return c.decide(v, stream, subject)
+	})
+}
+
+func (c Conclude) decide(v view, stream events.Stream, subject *events.Subject) (decided, error) {
+	if strings.TrimSpace(c.Text) == "" {
+		return decided{}, invalid(problem("/text", "REQUIRED", "a conclusion says something"))
+	}
+	for _, a := range v.auth.Lineage(v.caller.Actor) {
+		if a.Kind == events.Machine {
+			return decided{}, refuse(Forbidden, "MACHINE_MAY_NOT_CONCLUDE", "%s is a machine or derived from one: what a result meant is said by its readers", v.caller.Actor)
+		}
+	}
+	return v.gated([]string{"conclusion.record"}, named("conclusion.record", c), func(permits []events.Permit, d *decided) {
+		d.add(stream, v.newID(), events.ConclusionRecorded{About: c.About, Subject: subject, Text: c.Text, Supersedes: c.Supersedes, Permit: permits[0]})
+	})
+}
+
+// concludedOn finds what a conclusion is about: the stream it belongs to, and
+// enough of its subject to read it alone.
+func (l *Ledger) concludedOn(ctx context.Context, about *events.About) (events.Stream, *events.Subject, error) {
+	switch {
+	case about == nil:
+		return events.CollectiveStream, nil, nil
+	case (about.TaskID == "") == (about.RecordID == ""):
+		return "", nil, invalid(problem("/about", "CONTRADICTION", "names exactly one of task_id and record_id, or is null"))
+	case about.RecordID != "":
+		run, ok := l.state.RunByID(about.RecordID)
+		if !ok {
+			return "", nil, refuse(NotFound, "RECORD_NOT_FOUND", "no record %q; see GET /v1/memory", about.RecordID)
+		}
+		return streamOf(run), &events.Subject{Argv: run.Argv, ExitCode: run.ExitCode, At: run.EndedAt}, nil
+	}
+	t, err := l.Task(ctx, about.TaskID, 0)
+	if err != nil {
+		return "", nil, err
+	}
+	return t.Stream, subjectOf(t), nil
+}
+
+func streamOf(run projections.Run) events.Stream {
+	if run.TaskID != "" && run.Attempt > 0 {
+		return events.TaskStream(run.TaskID)
+	}
+	return events.MachineStream(run.Machine)
+}
+
+// subjectOf names a task's command, and its exit code where its legs have one.
+func subjectOf(t *projections.Task) *events.Subject {
+	s := &events.Subject{Argv: t.Argv(0), At: t.SubmittedAt}
+	for i, l := range t.Legs {
+		for _, a := range l.Attempts {
+			if a.Envelope == nil || a.Late {
+				continue
+			}
+			s.At = a.Envelope.EndedAt
+			if code := a.Envelope.ExitCode; i == 0 {
+				s.ExitCode = code
+			} else if code == nil || s.ExitCode == nil || *code != *s.ExitCode {
+				return &events.Subject{Argv: s.Argv, At: s.At}
+			}
+		}
+	}
+	return s
+}
+
+// Output reads the tails of a run from the log.
+func (l *Ledger) Output(ctx context.Context, run projections.Run) (stdout, stderr events.Output, err error) {
+	recs, err := l.Records(ctx, run.Position, run.Position)
+	if err != nil {
+		return stdout, stderr, err
+	}
+	if recs[0].Erased {
+		return stdout, stderr, nil
+	}
+	e, err := events.Decode(recs[0])
+	if err != nil {
+		return stdout, stderr, err
+	}
+	switch e := e.(type) {
+	case events.TaskReported:
+		return e.Envelope.Stdout, e.Envelope.Stderr, nil
+	case events.MemoryRecorded:
+		return e.Record.Stdout, e.Record.Stderr, nil
+	}
+	return stdout, stderr, fmt.Errorf("position %d: %s is no run", run.Position, recs[0].Header.Type)
+}

@@ -1,0 +1,112 @@
+package commands
+
+import (
+	"context"
+	"errors"
+
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// Sweep records, as the relay, what time and suspensions have brought about:
+// approvals that expired, approvals and unclaimed tasks of suspended actors,
+// leases that lapsed. It is called every second, after a suspension, and at start.
+func (l *Ledger) Sweep(ctx context.Context) error {
+	var errs []error
+	auth := l.state.Authority()
+	now := l.log.Now()
+	for _, a := range l.state.PendingApprovals() {
+		outcome, reason := events.ApprovalOutcome(""), ""
+		switch {
+		case !now.Before(a.ExpiresAt):
+			outcome = events.Expired
+		case !auth.Active(a.RequestedBy):
+			outcome, reason = events.Withdrawn, a.RequestedBy+" is not active any more"
+		default:
+			continue
+		}
+		errs = append(errs, l.sweepApproval(ctx, a.ApprovalID, outcome, reason))
+	}
+	for _, t := range l.state.OpenTasks() {
+		if t.Status == projections.TaskOpen && !auth.Active(t.SubmittedBy) {
+			errs = append(errs, l.sweepTask(ctx, t.ID))
+		}
+		for _, leg := range t.Legs {
+			if leg.Status == projections.LegClaimed && !auth.Active(leg.Machine) {
+				errs = append(errs, l.lapse(ctx, leaseKey{t.ID, leg.Attempts[len(leg.Attempts)-1].Number}))
+			}
+		}
+	}
+	for _, k := range l.leases.lapsed(now) {
+		errs = append(errs, l.lapse(ctx, k))
+	}
+	return errors.Join(errs...)
+}
+
+// asRelay decides something that nobody asked for. What has happened meanwhile
+// without the relay is no error.
+func (l *Ledger) asRelay(ctx context.Context, decide func(v view) (decided, error)) error {
+	_, err := l.execute(ctx, Caller{Actor: events.RelayActor}, decide)
+	var refusal *Refusal
+	if errors.As(err, &refusal) && refusal.Class == Conflict {
+		return nil
+	}
+	return err
+}
+
+func (l *Ledger) sweepApproval(ctx context.Context, id string, outcome events.ApprovalOutcome, reason string) error {
+	return l.asRelay(ctx, func(v view) (decided, error) {
+		s, err := l.subject(ctx, id, 0)
+		if err != nil || !s.Approval.Pending() {
+			return decided{}, err
+		}
+		var d decided
+		s.settle(v, &d, events.ApprovalSettled{ApprovalID: id, Outcome: outcome, Reason: reason, RequiredLevel: s.Approval.RequiredLevel})
+		return d, nil
+	})
+}
+
+// sweepTask cancels a task of a suspended actor that no machine has claimed.
+func (l *Ledger) sweepTask(ctx context.Context, id string) error {
+	return l.asRelay(ctx, func(v view) (decided, error) {
+		t, err := l.Task(ctx, id, 0)
+		if err != nil || t.Status != projections.TaskOpen || t.NextAttempt() > 1 {
+			return decided{}, err
+		}
+		reason := t.SubmittedBy + " is not active any more"
+		d := decided{expect: []events.Expectation{{Stream: t.Stream, Revision: t.Revision}}}
+		d.add(t.Stream, v.newID(), events.TaskCancelled{Reason: reason})
+		d.add(t.Stream, v.newID(), events.TaskSettled{Verdict: events.VerdictCancelled, Reason: reason})
+		return d, nil
+	})
+}
+
+// lapse ends an attempt that was not heard of in time, and offers its leg again
+// if an attempt is left.
+func (l *Ledger) lapse(ctx context.Context, k leaseKey) error {
+	err := l.asRelay(ctx, func(v view) (decided, error) {
+		t, err := l.Task(ctx, k.task, 0)
+		if err != nil {
+			return decided{}, err
+		}
+		leg, a := t.Attempt(k.attempt)
+		if a == nil || leg.Status != projections.LegClaimed || a.Lapsed || a.Envelope != nil {
+			return decided{}, nil
+		}
+		lapsed := events.LeaseLapsed{Machine: leg.Machine, Attempt: k.attempt, Reoffered: len(leg.Attempts) < t.Command.Attempts && v.auth.Active(leg.Machine)}
+		d := decided{expect: []events.Expectation{{Stream: t.Stream, Revision: t.Revision}}}
+		d.add(t.Stream, v.newID(), lapsed)
+		if !lapsed.Reoffered {
+			d.settleIfDone(v, t, legsAfter(t, func(x *projections.Leg) {
+				if x.Machine == leg.Machine {
+					x.Status = projections.LegLost
+				}
+			}))
+		}
+		return d, nil
+	})
+	if err == nil {
+		l.leases.end(k.task, k.attempt)
+	}
+	return err
+}

@@ -1,0 +1,122 @@
+package events
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// MemoryRecord is one finished attempt as its machine remembers it.
+type MemoryRecord struct {
+	Envelope
+	Argv     []string `json:"argv"`
+	Tags     []string `json:"tags,omitzero"`
+	TaskID   string   `json:"task_id,omitzero"`
+	// Conclusion is null, always: what a result meant is said later, by a reader.
+	Conclusion *string `json:"conclusion"`
+}
+
+// MemoryRecorded adds a record to the memory of a machine.
+type MemoryRecorded struct {
+	Record MemoryRecord `json:"record"`
+	// ImportedFrom says where a record of another tool came from.
+	ImportedFrom string `json:"imported_from,omitzero"`
+	Permit       Permit `json:"permit"`
+}
+
+// MemoryConsolidated states what several records amount to.
+type MemoryConsolidated struct {
+	Text    string   `json:"text"`
+	Records []string `json:"records"`
+	Permit  Permit   `json:"permit"`
+}
+
+// About names the subject of a conclusion: a task or a record.
+type About struct {
+	TaskID   string `json:"task_id,omitzero"`
+	RecordID string `json:"record_id,omitzero"`
+}
+
+// Subject repeats enough of what a conclusion is about to read it alone.
+type Subject struct {
+	Argv     []string  `json:"argv"`
+	ExitCode *int      `json:"exit_code"`
+	At       time.Time `json:"at"`
+}
+
+// ConclusionRecorded says what a result meant, in a reader's words.
+type ConclusionRecorded struct {
+	// About is nil for a conclusion about no record.
+	About   *About   `json:"about"`
+	Subject *Subject `json:"subject"`
+	Text    string   `json:"text"`
+	// Supersedes is the event id of an earlier conclusion. Both stay.
+	Supersedes string `json:"supersedes,omitzero"`
+	Permit     Permit `json:"permit"`
+}
+
+// SectionRevised is one revision of a section of the collective memory.
+type SectionRevised struct {
+	Slug       string   `json:"slug"`
+	Heading    string   `json:"heading"`
+	Text       string   `json:"text"`
+	MeasuredAt string   `json:"measured_at,omitzero"`
+	How        string   `json:"how,omitzero"`
+	Evidence   []string `json:"evidence,omitzero"`
+	Permit     Permit   `json:"permit"`
+}
+
+// SectionRetired takes a section out of the collective memory's view.
+type SectionRetired struct {
+	Slug   string `json:"slug"`
+	Permit Permit `json:"permit"`
+}
+
+// BlockPublished is a peer's claim.
+type BlockPublished struct {
+	Hash Hash `json:"hash"`
+	// Fields holds those of the seven fields that were given.
+	Fields    map[string]string `json:"fields"`
+	Parents   []Hash            `json:"parents"`
+	Ancestors []Hash            `json:"ancestors"`
+	Permit    Permit            `json:"permit"`
+}
+
+// BlockAccepted is what one receiver took of a block, field by field.
+type BlockAccepted struct {
+	Hash Hash `json:"hash"`
+	// Fields are the accepted ones; a refused field is absent.
+	Fields    map[string]string `json:"fields"`
+	Decisions []Decision        `json:"decisions"`
+	// OwnThought is true when the receiver published the block, or an ancestor.
+	OwnThought bool `json:"own_thought"`
+}
+
+func (MemoryRecorded) Kind() Kind     { return "memory.recorded" }
+func (MemoryConsolidated) Kind() Kind { return "memory.consolidated" }
+func (ConclusionRecorded) Kind() Kind { return "conclusion.recorded" }
+func (SectionRevised) Kind() Kind     { return "section.revised" }
+func (SectionRetired) Kind() Kind     { return "section.retired" }
+func (BlockPublished) Kind() Kind     { return "block.published" }
+func (BlockAccepted) Kind() Kind      { return "block.accepted" }
+
+// extKind stands for every "ext." kind in the list of decoders.
+const extKind Kind = "ext.*"
+
+// Ext is an agent's own event: the members of its CloudEvent that the header
+// does not carry (CloudEvents 1.0), and the gate's decision.
+type Ext struct {
+	Source          string         `json:"source"`
+	Time            string         `json:"time,omitzero"`
+	DataContentType string         `json:"datacontenttype,omitzero"`
+	DataSchema      string         `json:"dataschema,omitzero"`
+	Data            jsontext.Value `json:"data,omitzero"`
+	DataBase64      string         `json:"data_base64,omitzero"`
+	// Extensions are the CloudEvent's extension attributes that the ledger gives
+	// no meaning to, each a text, an integer or a boolean.
+	Extensions map[string]jsontext.Value `json:"extensions,omitzero"`
+	Permit     Permit                    `json:"permit"`
+}
+
+// Kind is a stand-in: the header of an agent's event names its own.
+func (Ext) Kind() Kind { return extKind }

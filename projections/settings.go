@@ -1,0 +1,76 @@
+package projections
+
+import (
+	"time"
+
+	"fleetledger/events"
+)
+
+// Settings are the fleet's settings in force.
+type Settings struct {
+	// Output says what the relay keeps of a command's output: "tails" or "hash_only".
+	Output             string
+	SeparationOfDuties bool
+	// A lease lapses Heartbeat x Missed + Grace after it was last heard of.
+	Heartbeat       time.Duration
+	Missed          int
+	Grace           time.Duration
+	ApprovalExpires time.Duration
+
+	ApprovalsPerMinute      int
+	ApprovalsPending        int
+	FleetApprovalsPerMinute int
+	FleetApprovalsPending   int
+	DenialsPerMinute        int
+
+	Revision events.Revision
+}
+
+// DefaultSettings hold until a settings.changed says otherwise.
+func DefaultSettings() Settings {
+	return Settings{
+		Output:    "tails",
+		Heartbeat: 10 * time.Second, Missed: 3, Grace: 5 * time.Second,
+		ApprovalExpires:    24 * time.Hour,
+		ApprovalsPerMinute: 60, ApprovalsPending: 1000,
+		FleetApprovalsPerMinute: 600, FleetApprovalsPending: 10_000,
+		DenialsPerMinute: 60,
+	}
+}
+
+// Lease is how long a claim stands without being heard of.
+func (s Settings) Lease() time.Duration { return s.Heartbeat*time.Duration(s.Missed) + s.Grace }
+
+// Apply folds one event of the settings stream.
+func (s Settings) Apply(r events.Record) (Settings, error) {
+	e, err := events.DecodeAs[events.SettingsChanged](r)
+	if err != nil {
+		return s, err
+	}
+	p := e.Settings
+	set(&s.Output, p.Output)
+	set(&s.SeparationOfDuties, p.SeparationOfDuties)
+	seconds(&s.Heartbeat, p.HeartbeatSeconds)
+	set(&s.Missed, p.HeartbeatsMissed)
+	seconds(&s.Grace, p.GraceSeconds)
+	seconds(&s.ApprovalExpires, p.ApprovalSeconds)
+	set(&s.ApprovalsPerMinute, p.ApprovalsPerMinute)
+	set(&s.ApprovalsPending, p.ApprovalsPending)
+	set(&s.FleetApprovalsPerMinute, p.FleetApprovalsPerMinute)
+	set(&s.FleetApprovalsPending, p.FleetApprovalsPending)
+	set(&s.DenialsPerMinute, p.DenialsPerMinute)
+	s.Revision = r.Header.Revision
+	return s, nil
+}
+
+func set[T any](to *T, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+func seconds(to *time.Duration, from *int) {
+	if from != nil {
+		*to = time.Duration(*from) * time.Second
+	}
+}

@@ -1,0 +1,379 @@
+package projections
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"fleetledger/events"
+)
+
+// State is the inline fold of a fleet. It implements events.Fold: the engine
+// stages records on it and publishes them once they are durable. What readers
+// get is always what was published. Methods may be called concurrently, Stage
+// only by the engine.
+type State struct {
+	// mu guards everything published: the fields below and in index.
+	mu        sync.RWMutex
+	position  events.Position
+	authority *Authority
+	settings  Settings
+	tokens    map[events.Hash]Token // by the token's hash
+	tokenIDs  map[string]events.Hash
+	tasks     map[string]*Task     // not settled, by id
+	approvals map[string]*Approval // pending, by id
+	offers    map[string]map[string]events.Position
+	index     index
+
+	watchers watchers
+
+	// next is what is staged and not published yet; only Stage and the publish
+	// functions it returns use it, next.mu between them.
+	next staged
+}
+
+// Token is a bearer token in force.
+type Token struct {
+	ID       string
+	Actor    string
+	IssuedAt events.Position
+}
+
+// staged holds the newest staged value of whatever was changed and is not
+// published yet. A nil task or approval stands for one that is open no more.
+type staged struct {
+	mu        sync.Mutex
+	seq       uint64
+	authority *Authority
+	settings  Settings
+	tasks     map[string]change[*Task]
+	approvals map[string]change[*Approval]
+}
+
+type change[T any] struct {
+	seq   uint64
+	value T
+}
+
+// NewState returns the state of an empty log.
+func NewState() *State {
+	s := &State{
+		authority: &Authority{},
+		settings:  DefaultSettings(),
+		tokens:    map[events.Hash]Token{},
+		tokenIDs:  map[string]events.Hash{},
+		tasks:     map[string]*Task{},
+		approvals: map[string]*Approval{},
+		offers:    map[string]map[string]events.Position{},
+		index:     newIndex(),
+	}
+	s.next = staged{
+		authority: s.authority, settings: s.settings,
+		tasks: map[string]change[*Task]{}, approvals: map[string]change[*Approval]{},
+	}
+	return s
+}
+
+// Position is that of the last event published.
+func (s *State) Position() events.Position {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.position
+}
+
+// Authority returns the authority state in force.
+func (s *State) Authority() *Authority {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.authority
+}
+
+// Settings returns the settings in force.
+func (s *State) Settings() Settings {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.settings
+}
+
+// Token returns the token in force with this hash.
+func (s *State) Token(hash events.Hash) (Token, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t, ok := s.tokens[hash]
+	return t, ok
+}
+
+// TokenByID returns the token in force with this id.
+func (s *State) TokenByID(id string) (Token, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	h, ok := s.tokenIDs[id]
+	return s.tokens[h], ok
+}
+
+// OpenTask returns a task that is not settled, nil if there is none of this id.
+func (s *State) OpenTask(id string) *Task {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.tasks[id]
+}
+
+// PendingApproval returns a pending approval, nil if there is none of this id.
+func (s *State) PendingApproval(id string) *Approval {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.approvals[id]
+}
+
+// Stage implements events.Fold.
+func (s *State) Stage(recs []events.Record) (func(), error) {
+	s.next.mu.Lock()
+	defer s.next.mu.Unlock()
+	tx := tx{state: s, authority: s.next.authority, settings: s.next.settings,
+		tasks: map[string]*Task{}, approvals: map[string]*Approval{}}
+	for _, r := range recs {
+		if err := tx.apply(r); err != nil {
+			return nil, err
+		}
+	}
+	s.next.seq++
+	seq := s.next.seq
+	s.next.authority, s.next.settings = tx.authority, tx.settings
+	for id, t := range tx.tasks {
+		s.next.tasks[id] = change[*Task]{seq, t}
+	}
+	for id, a := range tx.approvals {
+		s.next.approvals[id] = change[*Approval]{seq, a}
+	}
+	last := recs[len(recs)-1].Header.Position
+	return func() { s.publish(&tx, seq, last) }, nil
+}
+
+func (s *State) publish(tx *tx, seq uint64, last events.Position) {
+	s.mu.Lock()
+	s.authority, s.settings = tx.authority, tx.settings
+	var woken []string
+	for id, t := range tx.tasks {
+		woken = s.offer(id, t, woken)
+		if t == nil {
+			delete(s.tasks, id)
+		} else {
+			s.tasks[id] = t
+		}
+	}
+	for id, a := range tx.approvals {
+		if a == nil {
+			delete(s.approvals, id)
+		} else {
+			s.approvals[id] = a
+		}
+	}
+	for _, f := range tx.effects {
+		f(s)
+	}
+	s.position = last
+	s.mu.Unlock()
+
+	s.next.mu.Lock()
+	for id := range tx.tasks {
+		if s.next.tasks[id].seq == seq {
+			delete(s.next.tasks, id)
+		}
+	}
+	for id := range tx.approvals {
+		if s.next.approvals[id].seq == seq {
+			delete(s.next.approvals, id)
+		}
+	}
+	s.next.mu.Unlock()
+	s.watchers.wake(woken)
+}
+
+// tx is the staging of one append: its changes on top of what was staged
+// before, thrown away if any record does not fit.
+type tx struct {
+	state     *State
+	authority *Authority
+	settings  Settings
+	tasks     map[string]*Task
+	approvals map[string]*Approval
+	// effects change the published maps and lists; they cannot fail.
+	effects []func(*State)
+}
+
+func (tx *tx) task(id string) *Task {
+	if t, ok := tx.tasks[id]; ok {
+		return t
+	}
+	if c, ok := tx.state.next.tasks[id]; ok {
+		return c.value
+	}
+	return tx.state.OpenTask(id)
+}
+
+func (tx *tx) approval(id string) *Approval {
+	if a, ok := tx.approvals[id]; ok {
+		return a
+	}
+	if c, ok := tx.state.next.approvals[id]; ok {
+		return c.value
+	}
+	return tx.state.PendingApproval(id)
+}
+
+func (tx *tx) effect(f func(*State)) { tx.effects = append(tx.effects, f) }
+
+func (tx *tx) apply(r events.Record) (err error) {
+	stream := string(r.Header.Stream)
+	switch {
+	case r.Header.Type.IsExt():
+		return nil
+	case r.Header.Stream == events.AuthorityStream:
+		tx.authority, err = tx.authority.Apply(r)
+		return err
+	case r.Header.Stream == events.SettingsStream:
+		tx.settings, err = tx.settings.Apply(r)
+		return err
+	case r.Header.Stream == events.TokensStream:
+		return tx.applyToken(r)
+	case strings.HasPrefix(stream, "task-"):
+		return tx.applyTask(strings.TrimPrefix(stream, "task-"), r)
+	case strings.HasPrefix(stream, "gate-"):
+		return tx.applyGate(r)
+	case strings.HasPrefix(stream, "machine-"), r.Header.Stream == events.CollectiveStream:
+		return tx.applyMemory(r)
+	}
+	if _, err := events.Decode(r); err != nil && !r.Erased {
+		return err
+	}
+	return nil
+}
+
+func (tx *tx) applyToken(r events.Record) error {
+	e, err := events.Decode(r)
+	if err != nil {
+		return err
+	}
+	switch e := e.(type) {
+	case events.TokenIssued:
+		tx.effect(func(s *State) {
+			s.tokens[e.TokenHash] = Token{ID: e.TokenID, Actor: e.Actor, IssuedAt: r.Header.Position}
+			s.tokenIDs[e.TokenID] = e.TokenHash
+		})
+	case events.TokenRevoked:
+		tx.effect(func(s *State) {
+			delete(s.tokens, s.tokenIDs[e.TokenID])
+			delete(s.tokenIDs, e.TokenID)
+		})
+	}
+	return nil
+}
+
+func (tx *tx) applyTask(id string, r events.Record) error {
+	if r.Header.Type == (events.ConclusionRecorded{}).Kind() {
+		if err := tx.applyMemory(r); err != nil {
+			return err
+		}
+	}
+	before := tx.task(id)
+	if before == nil && r.Header.Type != (events.TaskSubmitted{}).Kind() {
+		// Settled, so not held here any more: a conclusion, or a late report.
+		return tx.indexLate(id, r)
+	}
+	t, err := before.Apply(r)
+	if err != nil {
+		return err
+	}
+	tx.tasks[id] = t
+	if t.Status == TaskSettled {
+		tx.tasks[id] = nil
+	}
+	if t.Approval != nil && (before == nil || before.Approval != t.Approval) {
+		tx.approvalChanged(t.Approval, id)
+	}
+	tx.indexTask(id, t, r)
+	return nil
+}
+
+func (tx *tx) applyGate(r events.Record) error {
+	e, err := events.Decode(r)
+	if err != nil {
+		return err
+	}
+	var before *Approval
+	switch e := e.(type) {
+	case events.GateDecided, events.ApprovalSpent:
+		return nil
+	case events.ApprovalRequested:
+		if tx.approval(e.ApprovalID) != nil {
+			return fmt.Errorf("position %d: approval %s is open already", r.Header.Position, e.ApprovalID)
+		}
+	case events.ApprovalSettled:
+		if before = tx.approval(e.ApprovalID); before == nil {
+			return fmt.Errorf("position %d: approval %s is not pending", r.Header.Position, e.ApprovalID)
+		}
+	default:
+		return fmt.Errorf("position %d: %s does not belong in stream %s", r.Header.Position, r.Header.Type, r.Header.Stream)
+	}
+	a, err := before.apply(r)
+	if err != nil {
+		return err
+	}
+	tx.approvalChanged(a, "")
+	return nil
+}
+
+// approvalChanged keeps the pending approvals and their list.
+func (tx *tx) approvalChanged(a *Approval, task string) {
+	if a.Pending() {
+		tx.approvals[a.ApprovalID] = a
+		tx.effect(func(s *State) { s.index.approvalRequested(a, task) })
+		return
+	}
+	tx.approvals[a.ApprovalID] = nil
+	tx.effect(func(s *State) { s.index.approvalEnded(a) })
+}
+
+// offer keeps the offers of each machine in step with a task, and adds the
+// machines that have a new one to woken.
+func (s *State) offer(id string, t *Task, woken []string) []string {
+	if old := s.tasks[id]; old != nil {
+		for _, l := range old.Legs {
+			if l.Status == LegOffered {
+				delete(s.offers[l.Machine], id)
+				if len(s.offers[l.Machine]) == 0 {
+					delete(s.offers, l.Machine)
+				}
+			}
+		}
+	}
+	if t == nil {
+		return woken
+	}
+	for _, l := range t.Legs {
+		if l.Status != LegOffered {
+			continue
+		}
+		if s.offers[l.Machine] == nil {
+			s.offers[l.Machine] = map[string]events.Position{}
+		}
+		s.offers[l.Machine][id] = l.Offer
+		woken = append(woken, l.Machine)
+	}
+	return woken
+}
+
+// TokensOf lists an actor's tokens in force, oldest first.
+func (s *State) TokensOf(actor string) []Token {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var out []Token
+	for _, t := range s.tokens {
+		if t.Actor == actor {
+			out = append(out, t)
+		}
+	}
+	slices.SortFunc(out, func(a, b Token) int { return int(int64(a.IssuedAt) - int64(b.IssuedAt)) })
+	return out
+}

@@ -1,0 +1,278 @@
+package projections
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"fleetledger/events"
+)
+
+// Statuses of a task.
+const (
+	TaskAwaitingApproval = "awaiting_approval"
+	TaskOpen             = "open"
+	TaskSettled          = "settled"
+)
+
+// Statuses of a leg.
+const (
+	LegWaiting  = "waiting" // for the task's approval
+	LegOffered  = "offered"
+	LegClaimed  = "claimed"
+	LegReported = "reported"
+	LegLost     = "lost"   // lapsed, with no attempt left
+	LegClosed   = "closed" // the task settled before the leg ended
+)
+
+// Task is a task as its stream tells it. It is immutable.
+type Task struct {
+	ID          string
+	Stream      events.Stream
+	Revision    events.Revision
+	Command     events.TaskCommand
+	SubmittedBy string
+	SubmittedAt time.Time
+	Position    events.Position
+
+	// Gates are one for each target, in the order of the targets.
+	Gates    []TaskGate
+	Approval *Approval
+
+	Status    string
+	Verdict   events.TaskVerdict
+	Reason    string
+	SettledAt time.Time
+	Cancelled bool
+	Legs      []Leg
+}
+
+// TaskGate is the gate of one target.
+type TaskGate struct {
+	Machine  string
+	GateID   string
+	Decision events.Decision
+}
+
+// Leg is a task on one machine.
+type Leg struct {
+	Machine string
+	Status  string
+	// Offer is the position of the event that last offered the leg.
+	Offer    events.Position
+	Attempts []Attempt
+}
+
+// Attempt is one try of a leg.
+type Attempt struct {
+	Number         int
+	ClaimedAt      time.Time
+	LeaseExpiresAt time.Time
+	Lapsed         bool
+	Late           bool
+	ReportedAt     time.Time
+	// Report is the position of the report, 0 before it.
+	Report   events.Position
+	Envelope *events.Envelope
+}
+
+// Argv is what the leg at index i runs.
+func (t *Task) Argv(i int) []string {
+	if t.Command.Mode == events.Split {
+		return t.Command.Parts[i]
+	}
+	return t.Command.Argv
+}
+
+// Leg returns the index of the machine's leg, -1 if it has none.
+func (t *Task) Leg(machine string) int {
+	return slices.IndexFunc(t.Legs, func(l Leg) bool { return l.Machine == machine })
+}
+
+// Attempt returns the leg and attempt with this number, nil if there is none.
+func (t *Task) Attempt(number int) (*Leg, *Attempt) {
+	for i := range t.Legs {
+		for j := range t.Legs[i].Attempts {
+			if t.Legs[i].Attempts[j].Number == number {
+				return &t.Legs[i], &t.Legs[i].Attempts[j]
+			}
+		}
+	}
+	return nil, nil
+}
+
+// NextAttempt is the number of the task's next attempt.
+func (t *Task) NextAttempt() int {
+	n := 1
+	for _, l := range t.Legs {
+		n += len(l.Attempts)
+	}
+	return n
+}
+
+// Reported reports whether any leg has reported in time.
+func (t *Task) Reported() bool {
+	return slices.ContainsFunc(t.Legs, func(l Leg) bool { return l.Status == LegReported })
+}
+
+// Apply folds one event of the task's stream. t is nil before the first.
+// Conclusions are about the task and change nothing in it.
+func (t *Task) Apply(r events.Record) (*Task, error) {
+	misfit := func(why string) error {
+		return fmt.Errorf("position %d: %s: %s", r.Header.Position, r.Header.Type, why)
+	}
+	if r.Header.Type == (events.ConclusionRecorded{}).Kind() {
+		if t == nil {
+			return nil, misfit("no such task")
+		}
+		n := *t
+		n.Revision = r.Header.Revision
+		return &n, nil
+	}
+	e, err := events.Decode(r)
+	if err != nil {
+		return nil, err
+	}
+	if e, ok := e.(events.TaskSubmitted); ok {
+		if t != nil {
+			return nil, misfit("submitted before")
+		}
+		return submitted(e, r), nil
+	}
+	if t == nil {
+		return nil, misfit("no such task")
+	}
+	n := *t
+	n.Revision = r.Header.Revision
+	n.Legs = slices.Clone(t.Legs)
+	leg := func(machine string) (*Leg, error) {
+		i := n.Leg(machine)
+		if i < 0 {
+			return nil, misfit("no leg on machine " + machine)
+		}
+		n.Legs[i].Attempts = slices.Clone(n.Legs[i].Attempts)
+		return &n.Legs[i], nil
+	}
+	attempt := func(machine string, number int) (*Leg, *Attempt, error) {
+		l, err := leg(machine)
+		if err != nil {
+			return nil, nil, err
+		}
+		for j := range l.Attempts {
+			if l.Attempts[j].Number == number {
+				return l, &l.Attempts[j], nil
+			}
+		}
+		return nil, nil, misfit(fmt.Sprintf("machine %s has no attempt %d", machine, number))
+	}
+	switch e := e.(type) {
+	case events.GateDecided:
+		n.Gates = append(n.Gates[:len(n.Gates):len(n.Gates)], TaskGate{Machine: e.Machine, GateID: e.GateID, Decision: e.Decision})
+		slices.SortStableFunc(n.Gates, func(a, b TaskGate) int {
+			return slices.Index(n.Command.Targets, a.Machine) - slices.Index(n.Command.Targets, b.Machine)
+		})
+	case events.ApprovalRequested, events.ApprovalSettled:
+		if n.Approval, err = t.Approval.apply(r); err != nil {
+			return nil, err
+		}
+	case events.TaskOpened:
+		if t.Status != TaskAwaitingApproval {
+			return nil, misfit("the task is " + t.Status)
+		}
+		n.Status = TaskOpen
+		for i := range n.Legs {
+			n.Legs[i].Status, n.Legs[i].Offer = LegOffered, r.Header.Position
+		}
+	case events.TaskClaimed:
+		l, err := leg(e.Machine)
+		if err != nil {
+			return nil, err
+		}
+		if l.Status != LegOffered {
+			return nil, misfit("the leg is " + l.Status)
+		}
+		l.Status = LegClaimed
+		l.Attempts = append(l.Attempts, Attempt{Number: e.Attempt, ClaimedAt: r.Header.Time, LeaseExpiresAt: e.LeaseExpiresAt})
+	case events.TaskReported:
+		l, a, err := attempt(e.Machine, e.Attempt)
+		if err != nil {
+			return nil, err
+		}
+		if a.Envelope != nil {
+			return nil, misfit("reported before")
+		}
+		a.Envelope, a.ReportedAt, a.Late, a.Report = &e.Envelope, r.Header.Time, e.Late, r.Header.Position
+		if !e.Late {
+			l.Status = LegReported
+		}
+	case events.LeaseLapsed:
+		l, a, err := attempt(e.Machine, e.Attempt)
+		if err != nil {
+			return nil, err
+		}
+		if l.Status != LegClaimed {
+			return nil, misfit("the leg is " + l.Status)
+		}
+		a.Lapsed = true
+		l.Status = LegLost
+		if e.Reoffered {
+			l.Status, l.Offer = LegOffered, r.Header.Position
+		}
+	case events.TaskCancelled:
+		n.Cancelled, n.Reason = true, e.Reason
+	case events.TaskSettled:
+		if t.Status == TaskSettled {
+			return nil, misfit("settled before")
+		}
+		n.Status, n.Verdict, n.SettledAt = TaskSettled, e.Verdict, r.Header.Time
+		if e.Reason != "" {
+			n.Reason = e.Reason
+		}
+		for i := range n.Legs {
+			switch n.Legs[i].Status {
+			case LegWaiting, LegOffered, LegClaimed:
+				n.Legs[i].Status = LegClosed
+			}
+		}
+	default:
+		return nil, misfit("does not belong in stream " + string(r.Header.Stream))
+	}
+	return &n, nil
+}
+
+func submitted(e events.TaskSubmitted, r events.Record) *Task {
+	t := &Task{
+		ID: e.TaskID, Stream: r.Header.Stream, Revision: r.Header.Revision, Command: e.Command,
+		SubmittedBy: r.Header.Actor, SubmittedAt: r.Header.Time, Position: r.Header.Position,
+		Status: TaskAwaitingApproval,
+	}
+	for _, g := range e.Gates {
+		t.Gates = append(t.Gates, TaskGate(g))
+	}
+	for _, m := range e.Command.Targets {
+		t.Legs = append(t.Legs, Leg{Machine: m, Status: LegWaiting})
+	}
+	return t
+}
+
+// LoadTask folds a task's stream up to position at (0: all of it). It returns
+// nil for a task that does not exist (then).
+func LoadTask(ctx context.Context, log events.Log, id string, at events.Position) (*Task, error) {
+	if events.CheckName("task id", id) != nil {
+		return nil, nil
+	}
+	var t *Task
+	for r, err := range log.ReadStream(ctx, events.TaskStream(id), 0) {
+		if err != nil {
+			return nil, err
+		}
+		if at != 0 && r.Header.Position > at {
+			break
+		}
+		if t, err = t.Apply(r); err != nil {
+			return nil, err
+		}
+	}
+	return t, nil
+}
