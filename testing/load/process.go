@@ -1,0 +1,121 @@
+package load
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Process is a server that runs in a process of its own.
+type Process struct {
+	Addr string // host:port
+
+	name   string
+	kill   context.CancelFunc
+	exited chan struct{}
+	stderr *tail
+}
+
+// startTimeout is how long a server may take until it listens.
+const startTimeout = 30 * time.Second
+
+// Start runs a program that prints "listening on http://HOST:PORT" once it
+// serves, and returns then. The program is killed when ctx ends, at the latest.
+func Start(ctx context.Context, program string, args ...string) (*Process, error) {
+	run, kill := context.WithCancel(ctx)
+	p := &Process{name: strings.Join(args, " "), kill: kill, exited: make(chan struct{}), stderr: &tail{}}
+	ready := &firstLine{line: make(chan string, 1)}
+	cmd := exec.CommandContext(run, program, args...)
+	cmd.Stdout, cmd.Stderr = ready, p.stderr
+	// Its pipes are not waited for longer than this if it left children behind.
+	cmd.WaitDelay = time.Second
+	if err := cmd.Start(); err != nil {
+		kill()
+		return nil, err
+	}
+	go func() {
+		_ = cmd.Wait() // killed, or told by its standard error
+		close(p.exited)
+	}()
+	timeout := time.NewTimer(startTimeout)
+	defer timeout.Stop()
+	var err error
+	select {
+	case line := <-ready.line:
+		var found bool
+		if p.Addr, found = strings.CutPrefix(line, "listening on http://"); found {
+			return p, nil
+		}
+		err = fmt.Errorf("%s printed %q, not where it listens", p.name, line)
+	case <-p.exited:
+		err = fmt.Errorf("%s ended before it listened", p.name)
+	case <-timeout.C:
+		err = fmt.Errorf("%s did not listen within %v", p.name, startTimeout)
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	p.Kill()
+	return nil, errors.Join(err, p.Said())
+}
+
+// Kill ends the process and returns when it is gone. What it kept is of no use
+// afterwards, so it is not asked to end in good order.
+func (p *Process) Kill() {
+	p.kill()
+	<-p.exited
+}
+
+// Said is the end of what the process wrote to standard error, as an error; nil
+// if it wrote nothing.
+func (p *Process) Said() error {
+	if s := p.stderr.String(); s != "" {
+		return fmt.Errorf("%s said: %s", p.name, s)
+	}
+	return nil
+}
+
+// firstLine passes on the first line written to it and drops the rest.
+type firstLine struct {
+	line chan string // has one slot
+	got  []byte
+	done bool
+}
+
+func (w *firstLine) Write(b []byte) (int, error) {
+	if w.done {
+		return len(b), nil
+	}
+	w.got = append(w.got, b...)
+	if line, _, found := bytes.Cut(w.got, []byte("\n")); found {
+		w.done = true
+		w.line <- strings.TrimRight(string(line), "\r")
+	}
+	return len(b), nil
+}
+
+// tail keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	kept []byte // guarded by mu
+}
+
+const tailBytes = 4 << 10
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = append(t.kept, b[max(0, len(b)-tailBytes):]...)
+	t.kept = t.kept[max(0, len(t.kept)-tailBytes):]
+	return len(b), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return strings.TrimSpace(string(t.kept))
+}

@@ -1,0 +1,248 @@
+// Package sim drives a fleet by chance from one seed: people, agents and
+// machines that register, ask, settle, run, fail, sleep and contradict each
+// other. Whatever they do, the log must audit clean and every projection must
+// come out the same however it is folded. A failure prints its seed.
+package sim
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"fleetledger/commands"
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// Fleet is a ledger under simulation.
+type Fleet struct {
+	Ledger *commands.Ledger
+	State  *projections.State
+	Log    events.Log
+
+	rng *rand.Rand
+	now *time.Time
+
+	actors, machines []string
+	gates            []events.GateDecided
+	commandsOf       map[string]jsontext.Value
+	acknowledged     map[string]events.Position // event id to position
+}
+
+// Clock is a wall clock that stands still unless the simulation moves it.
+type Clock struct{ At time.Time }
+
+// Now is the clock's time.
+func (c *Clock) Now() time.Time { return c.At }
+
+// New founds a fleet on log, whose fold is state and whose clock is clock.
+func New(seed uint64, log events.Log, state *projections.State, clock *Clock) (*Fleet, error) {
+	f := &Fleet{
+		State: state, Log: log, rng: rand.New(rand.NewPCG(seed, 0)), now: &clock.At,
+		actors: []string{"root"}, commandsOf: map[string]jsontext.Value{}, acknowledged: map[string]events.Position{},
+	}
+	n := seed << 32
+	f.Ledger = commands.New(log, state, commands.Random{
+		ID:    func() string { n++; return fmt.Sprintf("%016x", n) },
+		Bytes: func(b []byte) { n++; clear(b); binary.BigEndian.PutUint64(b, n) },
+	})
+	_, err := f.Ledger.Found(context.Background(), "default")
+	return f, err
+}
+
+// Acknowledged are the events that some command was told are recorded.
+func (f *Fleet) Acknowledged() map[string]events.Position { return f.acknowledged }
+
+func pick[T any](f *Fleet, list []T) T { return list[f.rng.IntN(len(list))] }
+
+// levels crowd at the seams between bands.
+var levels = []events.Level{0, 1, 20, 49, 50, 51, 69, 70, 71, 89, 90, 91, 99, 100}
+
+var scopes = []string{"team-a", "team-b"}
+
+// Step does one thing. Refusals are part of life; any other error is returned.
+func (f *Fleet) Step(ctx context.Context) error {
+	*f.now = f.now.Add(time.Duration(f.rng.IntN(3000)) * time.Millisecond)
+	caller := commands.Caller{Actor: pick(f, f.actors)}
+	var r commands.Result
+	var err error
+	switch n := f.rng.IntN(100); {
+	case n < 8:
+		r, err = f.register(ctx, caller)
+	case n < 13:
+		r, err = f.Ledger.ChangeActor(ctx, caller, f.change())
+	case n < 20:
+		r, err = f.Ledger.WriteRule(ctx, caller, commands.WriteRule{Rule: f.rule()})
+	case n < 23:
+		rules := f.State.Authority().Rules
+		r, err = f.Ledger.RetireRule(ctx, caller, commands.RetireRule{RuleID: pick(f, rules).ID})
+	case n < 35:
+		r, err = f.ask(ctx, caller)
+	case n < 50:
+		r, err = f.settle(ctx, caller)
+	case n < 56 && len(f.gates) > 0:
+		g := pick(f, f.gates)
+		r, err = f.Ledger.SpendGate(ctx, commands.Caller{Actor: g.Decision.Actor}, commands.SpendGate{GateID: g.GateID, Command: f.commandsOf[g.GateID]})
+	case n < 70 && len(f.machines) > 0:
+		r, err = f.submit(ctx, caller)
+	case n < 84:
+		r, err = f.work(ctx)
+	case n < 88:
+		r, err = f.conclude(ctx, caller)
+	case n < 92:
+		id := fmt.Sprintf("ext-%d", f.rng.IntN(200)) // sometimes one that is taken
+		r, err = f.Ledger.AppendExt(ctx, caller, []commands.ExtEvent{{ID: id, Type: "ext.note", Stream: "ext-sim",
+			Body: events.Ext{Source: "/sim", Data: jsontext.Value(fmt.Sprint(f.rng.IntN(3)))}}})
+	case n < 94:
+		*f.now = f.now.Add(-time.Duration(f.rng.IntN(3600)) * time.Second) // a clock that is set back
+	case n < 95:
+		*f.now = f.now.Add(f.State.Settings().ApprovalExpires / 3)
+	default:
+		err = f.Ledger.Sweep(ctx)
+	}
+	for _, rec := range r.Records {
+		f.acknowledged[rec.Header.ID] = rec.Header.Position
+	}
+	var refusal *commands.Refusal
+	if errors.As(err, &refusal) {
+		return nil
+	}
+	return err
+}
+
+func (f *Fleet) register(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	level := pick(f, levels)
+	c := commands.RegisterActor{ID: fmt.Sprintf("a%d", len(f.actors)+len(f.machines)), Kind: events.Human, AuthorityLevel: &level}
+	switch f.rng.IntN(4) {
+	case 0:
+		c.Kind = events.Machine
+	case 1:
+		c.Kind, c.Parent = events.Agent, by.Actor
+		if f.rng.IntN(2) == 0 {
+			top := pick(f, levels)
+			c.Cap = &top
+		}
+	}
+	if f.rng.IntN(3) == 0 {
+		c.Scopes = []string{pick(f, scopes)}
+	}
+	r, err := f.Ledger.RegisterActor(ctx, by, c)
+	if _, ok := r.Has("actor.registered"); ok {
+		if c.Kind == events.Machine {
+			f.machines = append(f.machines, c.ID)
+		} else {
+			f.actors = append(f.actors, c.ID)
+		}
+	}
+	return r, err
+}
+
+func (f *Fleet) change() commands.ChangeActor {
+	c := commands.ChangeActor{ID: pick(f, append(f.machines, f.actors...))}
+	level, suspended := pick(f, levels), f.rng.IntN(3) == 0
+	switch f.rng.IntN(4) {
+	case 0:
+		c.AuthorityLevel = &level
+	case 1:
+		c.AddScopes = []string{pick(f, scopes)}
+	case 2:
+		c.RemoveScopes = []string{pick(f, scopes)}
+	case 3:
+		c.Suspended = &suspended
+	}
+	return c
+}
+
+func (f *Fleet) rule() events.Rule {
+	floor := pick(f, levels)
+	r := events.Rule{Action: pick(f, []string{"deploy.prod", "deploy.*", "task.submit.*", "ext.*", "actor.*"}), MinLevel: &floor}
+	if f.rng.IntN(3) == 0 {
+		s, e := pick(f, scopes), pick(f, levels)
+		r.Scope, r.MatchingExemptLevel = &s, &e
+	}
+	return r
+}
+
+func (f *Fleet) ask(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	c := commands.AskGate{Action: pick(f, []string{"deploy.prod", "deploy.test", "no.rule"}), RequestApproval: true,
+		Command: jsontext.Value(fmt.Sprintf(`{"n":%d}`, f.rng.IntN(5)))}
+	r, err := f.Ledger.AskGate(ctx, by, c)
+	if rec, ok := r.Has("gate.decided"); ok {
+		if g, err := events.DecodeAs[events.GateDecided](rec); err == nil {
+			f.gates = append(f.gates, g)
+			f.commandsOf[g.GateID] = c.Command
+		}
+	}
+	return r, err
+}
+
+func (f *Fleet) settle(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	pending := f.State.PendingApprovals()
+	if len(pending) == 0 {
+		return commands.Result{}, nil
+	}
+	id := pick(f, pending).ApprovalID
+	if f.rng.IntN(8) == 0 {
+		return f.Ledger.WithdrawApproval(ctx, by, commands.WithdrawApproval{ApprovalID: id})
+	}
+	return f.Ledger.SettleApproval(ctx, by, commands.SettleApproval{ApprovalID: id,
+		Outcome: pick(f, []events.ApprovalOutcome{events.Granted, events.Granted, events.Refused})})
+}
+
+func (f *Fleet) submit(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	c := events.TaskCommand{Argv: []string{"go", pick(f, []string{"vet", "test", "build"})}, Targets: []string{pick(f, f.machines)}, Attempts: 1 + f.rng.IntN(2)}
+	if second := pick(f, f.machines); second != c.Targets[0] && f.rng.IntN(3) == 0 {
+		c.Targets = append(c.Targets, second)
+		c.Quorum = f.rng.IntN(3)
+	}
+	return f.Ledger.SubmitTask(ctx, by, commands.SubmitTask{TaskCommand: c})
+}
+
+// work moves one open task on: a claim, a heartbeat, a report, a cancellation.
+func (f *Fleet) work(ctx context.Context) (commands.Result, error) {
+	open := f.State.OpenTasks()
+	if len(open) == 0 {
+		return commands.Result{}, nil
+	}
+	t := pick(f, open)
+	leg := pick(f, t.Legs)
+	machine := commands.Caller{Actor: leg.Machine}
+	switch {
+	case f.rng.IntN(12) == 0:
+		return f.Ledger.CancelTask(ctx, commands.Caller{Actor: t.SubmittedBy}, commands.CancelTask{TaskID: t.ID})
+	case leg.Status == projections.LegOffered:
+		return f.Ledger.ClaimTask(ctx, machine, commands.ClaimTask{TaskID: t.ID, Machine: leg.Machine})
+	case len(leg.Attempts) == 0:
+		return commands.Result{}, nil
+	}
+	a := pick(f, leg.Attempts)
+	if f.rng.IntN(3) == 0 {
+		_, err := f.Ledger.Heartbeat(ctx, machine, t.ID, a.Number)
+		return commands.Result{}, err
+	}
+	code := f.rng.IntN(2)
+	e := events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: *f.now, EndedAt: *f.now, Machine: leg.Machine,
+		Stdout: events.Output{SHA256: events.SumHash(fmt.Sprint(f.rng.IntN(2)))}}
+	if f.rng.IntN(4) == 0 {
+		e.Outcome, e.ExitCode = pick(f, []events.Outcome{events.TimedOut, events.RefusedByAgent, events.NotStarted}), nil
+	}
+	return f.Ledger.ReportAttempt(ctx, machine, commands.ReportAttempt{TaskID: t.ID, Attempt: a.Number, Envelope: e})
+}
+
+func (f *Fleet) conclude(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	runs, _ := f.State.Runs(projections.Page{At: f.State.Position(), Limit: 20}, projections.RunFilter{})
+	c := commands.Conclude{Text: "seen"}
+	if len(runs) > 0 {
+		if r := pick(f, runs); r.TaskID != "" && f.rng.IntN(2) == 0 {
+			c.About = &events.About{TaskID: r.TaskID}
+		} else {
+			c.About = &events.About{RecordID: r.RecordID}
+		}
+	}
+	return f.Ledger.Conclude(ctx, by, c)
+}

@@ -1,0 +1,164 @@
+package sim
+
+import (
+	"context"
+	"flag"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"fleetledger/commands/audit"
+	"fleetledger/events"
+	"fleetledger/events/memlog"
+	"fleetledger/projections"
+)
+
+var seed = flag.Uint64("seed", 0, "the one seed to run, instead of several")
+
+func seeds(t *testing.T) []uint64 {
+	if *seed != 0 {
+		return []uint64{*seed}
+	}
+	n := 12
+	if testing.Short() {
+		n = 4
+	} else if os.Getenv("FLEETLEDGER_LONG") != "" {
+		n = 60
+	}
+	var list []uint64
+	for i := range n {
+		list = append(list, uint64(i+1))
+	}
+	return list
+}
+
+func TestFleetByChance(t *testing.T) {
+	ctx := context.Background()
+	kinds := map[events.Kind]int{}
+	for _, s := range seeds(t) {
+		clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+		state := projections.NewState()
+		log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: clock.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := New(s, log, state, clock)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 600 {
+			if err := f.Step(ctx); err != nil {
+				t.Fatalf("step %d: %v\nagain: go test ./testing/sim -seed %d", i, err, s)
+			}
+		}
+		var records []events.Record
+		for r, err := range log.ReadAll(ctx, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			records = append(records, r)
+			kinds[r.Header.Type]++
+			if p, ok := f.acknowledged[r.Header.ID]; ok && p != r.Header.Position {
+				t.Errorf("seed %d: event %s was acknowledged at %d and is at %d", s, r.Header.ID, p, r.Header.Position)
+			}
+			delete(f.acknowledged, r.Header.ID)
+		}
+		if len(f.acknowledged) != 0 {
+			t.Errorf("seed %d: %d acknowledged events are not in the log", s, len(f.acknowledged))
+		}
+		report, err := audit.Run(ctx, log.ReadAll(ctx, 0), f.Ledger, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, x := range report.Findings {
+			t.Errorf("seed %d: position %d: %s: %s: expected %v, actual %v", s, x.Position, x.Kind, x.Detail, x.Expected, x.Actual)
+		}
+		sameHoweverFolded(t, s, records, state.Snapshot())
+		if t.Failed() {
+			t.Fatalf("again: go test ./testing/sim -seed %d", s)
+		}
+	}
+	if *seed != 0 {
+		return
+	}
+	// A simulation that never gets anywhere proves nothing.
+	for _, k := range []events.Kind{"approval.settled", "approval.spent", "task.claimed", "task.reported", "lease.lapsed", "task.cancelled",
+		"task.settled", "conclusion.recorded", "actor.suspended", "actor.level_set", "rule.retired", "ext.note"} {
+		if kinds[k] == 0 {
+			t.Errorf("no %s in any simulation", k)
+		}
+	}
+}
+
+// sameHoweverFolded folds the records one by one, in batches of a hundred, and
+// with a pipeline of batches staged ahead of what is published.
+func sameHoweverFolded(t *testing.T, s uint64, records []events.Record, live projections.Views) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(s, 1))
+	for name, batch := range map[string]func() (size, ahead int){
+		"one by one":            func() (int, int) { return 1, 0 },
+		"a hundred at a time":   func() (int, int) { return 100, 0 },
+		"staged ahead":          func() (int, int) { return 1 + rng.IntN(5), rng.IntN(8) },
+		"one by one, far ahead": func() (int, int) { return 1, 64 },
+	} {
+		state := projections.NewState()
+		var waiting []func()
+		for rest := records; len(rest) > 0; {
+			size, ahead := batch()
+			size = min(size, len(rest))
+			publish, err := state.Stage(rest[:size])
+			if err != nil {
+				t.Errorf("seed %d: %s: %v", s, name, err)
+				return
+			}
+			waiting, rest = append(waiting, publish), rest[size:]
+			for len(waiting) > ahead {
+				waiting[0]()
+				waiting = waiting[1:]
+			}
+		}
+		for _, publish := range waiting {
+			publish()
+		}
+		for _, d := range projections.Compare(live, state.Snapshot()) {
+			t.Errorf("seed %d: %s: %s: %s\n live %s\n then %s", s, name, d.View, d.Item, d.Live, d.Rebuilt)
+		}
+	}
+}
+
+// What a fold refuses leaves nothing of itself staged.
+func TestRefusedStageLeavesNothing(t *testing.T) {
+	clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
+	state := projections.NewState()
+	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: clock.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(1, log, state, clock); err != nil {
+		t.Fatal(err)
+	}
+	before := state.Snapshot()
+	draft := func(id string, stream events.Stream, e events.Event) events.Draft {
+		payload, err := events.Encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return events.NewDraft(events.Intent{ID: id, Stream: stream, Type: e.Kind(), Schema: events.Schema, Actor: "root"}, [events.SaltBytes]byte{}, payload)
+	}
+	_, err = log.Append(context.Background(), events.Append{Drafts: []events.Draft{
+		draft("x1", events.AuthorityStream, events.ActorRegistered{ID: "ghost", Type: events.Human, Scopes: []string{}}),
+		draft("x2", events.AuthorityStream, events.RuleRetired{RuleID: "no such rule"}),
+	}})
+	if err == nil {
+		t.Fatal("an append that does not fold was taken")
+	}
+	if d := projections.Compare(before, state.Snapshot()); len(d) != 0 {
+		t.Errorf("the refused append shows: %+v", d)
+	}
+	if _, err := log.Append(context.Background(), events.Append{Drafts: []events.Draft{
+		draft("x3", events.AuthorityStream, events.ActorRegistered{ID: "ghost", Type: events.Human, Scopes: []string{}}),
+	}}); err != nil {
+		t.Errorf("the refused append is still staged: %v", err)
+	}
+}
