@@ -154,7 +154,9 @@ func named(name string, args any) command { return command{name, args} }
 // issue makes a token for an actor. Its text names fleet and actor, and is shown
 // once; its hash alone is recorded.
 func (v view) issue(d *decided, actor string, permit *events.Permit) {
-	d.secret = v.auth.Fleet + "~" + actor + "~" + base64.RawURLEncoding.EncodeToString(v.secret[:])
+	var secret [32]byte
+	v.random(secret[:])
+	d.secret = v.auth.Fleet + "~" + actor + "~" + base64.RawURLEncoding.EncodeToString(secret[:])
 	d.add(events.TokensStream, v.newID(), events.TokenIssued{
 		TokenID: v.newID(), Actor: actor, TokenHash: TokenHash(d.secret), Permit: permit,
 	})

@@ -96,7 +96,7 @@ func (c SettleApproval) decide(v view, s Subject) (decided, error) {
 			return decided{}, err
 		}
 	}
-	d := decided{before: a.ExpiresAt}
+	d := decided{before: a.ExpiresAt, expect: []events.Expectation{v.onSettings()}}
 	s.settle(v, &d, events.ApprovalSettled{
 		ApprovalID: a.ApprovalID, Outcome: c.Outcome, Reason: c.Reason, RequiredLevel: a.RequiredLevel, Evaluations: evaluations,
 	})

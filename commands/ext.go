@@ -41,11 +41,17 @@ func (l *Ledger) AppendExt(ctx context.Context, caller Caller, list []ExtEvent) 
 		}
 		return decideExt(v, list, earlier)
 	})
-	if err != nil || r.Duplicate {
+	if err != nil {
 		return r, err
 	}
 	if _, pending := r.Has(events.ApprovalRequested{}.Kind()); pending {
 		return r, nil
+	}
+	if r.Duplicate {
+		// The append that the key is bound to holds those events that were new
+		// then. By now all are known.
+		r.Records, err = l.known(ctx, caller.Actor, list)
+		return r, err
 	}
 	all := Result{Duplicate: len(r.Records) == 0}
 	written := r.Records

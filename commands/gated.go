@@ -214,7 +214,7 @@ func (v view) spend(d *decided, command jsontext.Value, explicit bool) error {
 	d.add(g.Stream, v.newID(), events.ApprovalSpent{
 		ApprovalID: a.ApprovalID, CommandHash: hash, Approver: a.SettledBy, Requester: requester, ApproverEvaluations: evaluations,
 	})
-	d.expect = append(d.expect, events.Expectation{Stream: g.Stream, Revision: g.Revision})
+	d.expect = append(d.expect, events.Expectation{Stream: g.Stream, Revision: g.Revision}, v.onSettings())
 	d.before = a.ExpiresAt
 	return nil
 }

@@ -83,7 +83,7 @@ type view struct {
 	now      time.Time
 	caller   Caller
 	newID    func() string
-	secret   [32]byte
+	random   func(b []byte)
 	// approval is the one that the caller names, nil if it names none.
 	approval *projections.Gate
 }
@@ -178,9 +178,8 @@ func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (dec
 
 func (l *Ledger) view(c Caller) view {
 	auth := l.state.Authority()
-	v := view{auth: auth, rules: l.rulesOf(auth), settings: l.state.Settings(), now: l.log.Now(), caller: c, newID: l.random.ID}
-	l.random.Bytes(v.secret[:])
-	return v
+	return view{auth: auth, rules: l.rulesOf(auth), settings: l.state.Settings(), now: l.log.Now(), caller: c,
+		newID: l.random.ID, random: l.random.Bytes}
 }
 
 // replayed returns what the caller's key is bound to.
@@ -211,6 +210,22 @@ func (l *Ledger) Records(ctx context.Context, first, last events.Position) ([]ev
 		if r.Header.Position == last {
 			break
 		}
+	}
+	return recs, nil
+}
+
+// appendAt reads the whole append whose first event lies at a position: the
+// events after it are caused by it.
+func (l *Ledger) appendAt(ctx context.Context, first events.Position) ([]events.Record, error) {
+	var recs []events.Record
+	for r, err := range l.log.ReadAll(ctx, first-1) {
+		if err != nil {
+			return nil, err
+		}
+		if len(recs) > 0 && (r.Header.Causation != recs[0].Header.ID || r.Header.Type.IsExt()) {
+			break
+		}
+		recs = append(recs, r)
 	}
 	return recs, nil
 }

@@ -39,7 +39,7 @@ func (l *Ledger) ReportAttempt(ctx context.Context, caller Caller, c ReportAttem
 	}
 	l.leases.end(c.TaskID, c.Attempt)
 	if earlier != 0 && len(r.Records) == 0 {
-		recs, err := l.Records(ctx, earlier, earlier)
+		recs, err := l.appendAt(ctx, earlier)
 		return Result{Records: recs, Duplicate: true}, err
 	}
 	return r, nil
