@@ -250,9 +250,11 @@ func (a *auditor) place(r events.Record) {
 
 // sameAppend reports whether h was recorded in the same append as the event
 // before it: what follows the first event of an append names it as its cause, and
-// carries the same stamp.
+// carries the same stamp. Agents' own events have causes of their own: those of
+// one append came with the same request.
 func (a *auditor) sameAppend(h events.Header) bool {
-	return a.lead.ID != "" && h.Causation == a.lead.ID && h.Time.Equal(a.lead.Time) && h.Actor == a.lead.Actor
+	batch := h.Type.IsExt() && a.lead.Type.IsExt() && h.Key == a.lead.Key && h.Request == a.lead.Request
+	return a.lead.ID != "" && (h.Causation == a.lead.ID || batch) && h.Time.Equal(a.lead.Time) && h.Actor == a.lead.Actor
 }
 
 // compare compares every projection, rebuilt up to here, with the live one.

@@ -1,0 +1,207 @@
+package commands_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"fleetledger/commands"
+	"fleetledger/events"
+)
+
+// racing gives the world a source of ids that many may draw from at once.
+func (w *world) racing() {
+	var n atomic.Uint64
+	w.Ledger = commands.New(w.Log(), w.State(), commands.Random{
+		ID:    func() string { return fmt.Sprintf("00000000-0000-7000-a000-%012d", n.Add(1)) },
+		Bytes: func(b []byte) { clear(b) },
+	})
+}
+
+// outcome is what one of many got: the refusal's code, or "" if it was carried out.
+func outcome(err error) string {
+	var r *commands.Refusal
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &r):
+		return r.Code
+	}
+	return err.Error()
+}
+
+// all runs n things at once and counts their outcomes.
+func all(n int, do func(i int) error) map[string]int {
+	var mu sync.Mutex
+	got := map[string]int{}
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			<-start
+			o := outcome(do(i))
+			mu.Lock()
+			got[o]++
+			mu.Unlock()
+		})
+	}
+	close(start)
+	wg.Wait()
+	return got
+}
+
+// Fifty settle one approval at once: one event, and forty-nine are told how it
+// ended.
+func TestFiftySettleOneApproval(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.rule("deploy.prod", 50)
+	_, approval := w.asked(`{}`)
+	w.racing()
+	before := w.Log().Durable()
+	got := all(50, func(i int) error {
+		o := events.Granted
+		if i%2 == 0 {
+			o = events.Refused
+		}
+		_, err := w.settle([]string{"carl", "olga"}[i%2], approval, o)
+		return err
+	})
+	if got[""] != 1 || got["APPROVAL_ENDED"] != 49 {
+		t.Errorf("got %v", got)
+	}
+	if n := w.Log().Durable() - before; n != 1 {
+		t.Errorf("%d events were recorded", n)
+	}
+}
+
+// Grants race each other and the sweeps of the relay; a grant in time stands,
+// and no later sweep ends it again.
+func TestGrantsRaceSweeps(t *testing.T) {
+	for range 20 {
+		w := newWorld(t)
+		w.people()
+		w.rule("deploy.prod", 50)
+		_, approval := w.asked(`{}`)
+		w.racing()
+		got := all(16, func(i int) error {
+			if i%4 == 3 {
+				return w.Sweep(context.Background())
+			}
+			_, err := w.settle("carl", approval, events.Granted)
+			return err
+		})
+		if got["APPROVAL_ENDED"] != 11 {
+			t.Fatalf("got %v", got)
+		}
+		w.now = w.now.Add(w.State().Settings().ApprovalExpires)
+		if err := w.Sweep(w.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		if e, _ := w.State().Approval(approval); e.Outcome != events.Granted {
+			t.Fatalf("an approval that was granted ended as %q", e.Outcome)
+		}
+	}
+}
+
+// However many spend one approval, one does.
+func TestFiftySpendOneApproval(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.rule("deploy.prod", 50)
+	gate, approval := w.asked(`{"n":1}`)
+	w.ok(w.settle("carl", approval, events.Granted))
+	w.racing()
+	got := all(50, func(int) error {
+		_, err := w.SpendGate(w.ctx(), as("ana"), commands.SpendGate{GateID: gate, Command: jsontext.Value(`{"n":1}`)})
+		return err
+	})
+	if got[""] != 1 || got["APPROVAL_SPENT"] != 49 {
+		t.Errorf("got %v", got)
+	}
+}
+
+// Rules change while spends are under way: whatever the order, what was recorded
+// audits clean, which newWorld sees to, and a spend under changed rules is refused.
+func TestRuleChangeRacesASpend(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.rule("deploy.prod", 50)
+	type granted struct{ gate, command string }
+	var list []granted
+	for i := range 30 {
+		command := fmt.Sprintf(`{"n":%d}`, i)
+		gate, approval := w.asked(command)
+		w.ok(w.settle("carl", approval, events.Granted))
+		list = append(list, granted{gate, command})
+	}
+	w.racing()
+	got := all(31, func(i int) error {
+		if i == 30 {
+			_, err := w.WriteRule(w.ctx(), as("root"), commands.WriteRule{Rule: events.Rule{Action: "deploy.*", MinLevel: level(75)}})
+			return err
+		}
+		_, err := w.SpendGate(w.ctx(), as("ana"), commands.SpendGate{GateID: list[i].gate, Command: jsontext.Value(list[i].command)})
+		return err
+	})
+	if got[""]+got["RULES_CHANGED"] != 31 {
+		t.Errorf("got %v", got)
+	}
+	_, approval := w.asked(`{"late":true}`)
+	w.refused("APPROVER_NOT_ENTITLED", func() (commands.Result, error) { return w.settle("carl", approval, events.Granted) })
+}
+
+// Decisions are made under load while rules come and go: each is recorded at
+// the authority it was decided at, which the audit of newWorld checks.
+func TestDecisionsUnderChangingRules(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.racing()
+	stop := make(chan struct{})
+	var changes sync.WaitGroup
+	changes.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			r, err := w.WriteRule(w.ctx(), as("root"), commands.WriteRule{Rule: events.Rule{Action: "ext.load", MinLevel: level(events.Level(i % 40))}})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			rec, _ := r.Has("rule.written")
+			e, err := events.DecodeAs[events.RuleWritten](rec)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if _, err := w.RetireRule(w.ctx(), as("root"), commands.RetireRule{RuleID: e.RuleID}); err != nil {
+				t.Error(err)
+				return
+			}
+			time.Sleep(100 * time.Microsecond) // a rule lives a moment, as rules do
+		}
+	})
+	got := all(16, func(i int) error {
+		for n := range 20 {
+			_, err := w.AppendExt(w.ctx(), as("carl"), []commands.ExtEvent{ext(fmt.Sprintf("l%d-%d", i, n), "ext.load", "ext-load", `{}`)})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	close(stop)
+	changes.Wait()
+	if got[""] != 16 {
+		t.Errorf("got %v", got)
+	}
+}
