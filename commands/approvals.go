@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"fleetledger/commands/gate"
 	"fleetledger/events"
 	"fleetledger/projections"
 )
@@ -164,25 +165,39 @@ func (l *Ledger) subject(ctx context.Context, id string, at events.Position) (Su
 	return Subject{Approval: g.Approval, Gate: g}, nil
 }
 
-// Approval returns an approval as of position at (0: now). Refusal:
-// APPROVAL_NOT_FOUND.
+// Approval returns an approval as of position at (0: now), for reading: with its
+// task, if a task waits for it. Refusal: APPROVAL_NOT_FOUND.
 func (l *Ledger) Approval(ctx context.Context, id string, at events.Position) (Subject, error) {
+	if a := l.state.PendingApproval(id); a != nil && (at == 0 || a.Position <= at) {
+		// Pending now is pending ever since: the queue need not read the log.
+		s := Subject{Approval: a}
+		if e, ok := l.state.Approval(id); ok && e.TaskID != "" {
+			s.Task = l.state.OpenTask(e.TaskID)
+		}
+		return s, nil
+	}
 	return l.subject(ctx, id, at)
 }
 
-// MaySettle reports whether an actor may settle a pending approval as things
-// stand, and why not.
-func (l *Ledger) MaySettle(actor string, a *projections.Approval) (bool, string) {
-	return MaySettle(l.state.Authority(), l.state.Settings(), actor, a)
+// Standpoint is what a reader's entitlement to settle is judged by: authority and
+// settings as of one position.
+type Standpoint struct {
+	auth     *projections.Authority
+	rules    []gate.Rule
+	settings projections.Settings
 }
 
-// MaySettle is Ledger.MaySettle under the authority and the settings of any
-// position.
-func MaySettle(auth *projections.Authority, s projections.Settings, actor string, a *projections.Approval) (bool, string) {
+// NewStandpoint returns the standpoint of an authority and settings.
+func NewStandpoint(auth *projections.Authority, s projections.Settings) Standpoint {
+	return Standpoint{auth, Rules(auth), s}
+}
+
+// MaySettle reports whether an actor may settle a pending approval, and why not.
+func (p Standpoint) MaySettle(actor string, a *projections.Approval) (bool, string) {
 	if !a.Pending() {
 		return false, "it ended: " + a.Status()
 	}
-	_, code, why := MayApprove(auth, Rules(auth), s.SeparationOfDuties, actor, a.RequestedBy, a.Actions)
+	_, code, why := MayApprove(p.auth, p.rules, p.settings.SeparationOfDuties, actor, a.RequestedBy, a.Actions)
 	return code == "", why
 }
 

@@ -33,8 +33,17 @@ func (l *Ledger) AppendExt(ctx context.Context, caller Caller, list []ExtEvent) 
 	if err := checkExt(list); err != nil {
 		return Result{}, err
 	}
-	var earlier []events.Record // by index, zero for new ones
+	earlier := make([]events.Record, len(list)) // by index, zero for new ones
+	// Mostly all are new, and the log itself says so when it takes them: only what
+	// it does not take, or a gate would not allow, is looked up.
+	look := caller.ApprovalID != ""
 	r, err := l.execute(ctx, caller, func(v view) (decided, error) {
+		if !look {
+			look = true
+			if d, err := decideExt(v, list, earlier); err == nil && !d.denial && !d.asks {
+				return d, nil
+			}
+		}
 		var err error
 		if earlier, err = l.known(ctx, caller.Actor, list); err != nil {
 			return decided{}, err

@@ -53,7 +53,7 @@ func TestSeparationOfDuties(t *testing.T) {
 	yes := true
 	w.ok(w.ChangeSettings(w.ctx(), as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{SeparationOfDuties: &yes}}))
 	w.refused("APPROVER_NOT_ENTITLED", func() (commands.Result, error) { return w.settle("carl", a, events.Granted) })
-	if ok, why := w.MaySettle("carl", w.State().PendingApproval(a)); ok || why == "" {
+	if ok, why := commands.NewStandpoint(w.State().Authority(), w.State().Settings()).MaySettle("carl", w.State().PendingApproval(a)); ok || why == "" {
 		t.Error("the queue tells an ancestor that it may settle")
 	}
 	no := false
