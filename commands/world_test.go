@@ -115,9 +115,6 @@ func (w *world) rule(action string, min events.Level, more ...func(*events.Rule)
 }
 
 func scope(s string) func(*events.Rule) { return func(r *events.Rule) { r.Scope = &s } }
-func exempt(l events.Level) func(*events.Rule) {
-	return func(r *events.Rule) { r.MatchingExemptLevel = &l }
-}
 
 // first returns the first event of type E that a result recorded.
 func first[E events.Event](w *world, r commands.Result) E {

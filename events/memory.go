@@ -9,9 +9,9 @@ import (
 // MemoryRecord is one finished attempt as its machine remembers it.
 type MemoryRecord struct {
 	Envelope
-	Argv     []string `json:"argv"`
-	Tags     []string `json:"tags,omitzero"`
-	TaskID   string   `json:"task_id,omitzero"`
+	Argv   []string `json:"argv"`
+	Tags   []string `json:"tags,omitzero"`
+	TaskID string   `json:"task_id,omitzero"`
 	// Conclusion is null, always: what a result meant is said later, by a reader.
 	Conclusion *string `json:"conclusion"`
 }

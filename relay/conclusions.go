@@ -1,0 +1,65 @@
+package relay
+
+import (
+	"time"
+
+	"fleetledger/commands"
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+type concludeBody struct {
+	About      *events.About `json:"about" doc:"A task or a record; null for a conclusion about neither."`
+	Text       string        `json:"text"`
+	Supersedes string        `json:"supersedes,omitzero" doc:"An earlier conclusion. Both stay."`
+}
+
+// conclusionReply is what a reader said a result meant.
+type conclusionReply struct {
+	ConclusionID string          `json:"conclusion_id"`
+	About        *events.About   `json:"about"`
+	Subject      *events.Subject `json:"subject" doc:"Enough of what it is about to read it alone."`
+	Text         string          `json:"text"`
+	Supersedes   *string         `json:"supersedes"`
+	By           string          `json:"by"`
+	At           time.Time       `json:"at"`
+	Position     events.Position `json:"position"`
+}
+
+func conclusionOut(x projections.Conclusion) conclusionReply {
+	return conclusionReply{x.ID, x.About, x.Subject, x.Text, orNull(x.Supersedes), x.By, x.At, x.Position}
+}
+
+type concludeReply struct {
+	ConclusionID string          `json:"conclusion_id"`
+	Conclusion   conclusionReply `json:"conclusion"`
+	Receipt      receipt         `json:"receipt"`
+}
+
+func (c *call) conclude(in concludeBody) (concludeReply, error) {
+	e, rec, err := recorded[events.ConclusionRecorded](c.ledger.Conclude(c.ctx(), c.caller,
+		commands.Conclude{About: in.About, Text: in.Text, Supersedes: in.Supersedes}))
+	h := rec.Header
+	return concludeReply{
+		ConclusionID: h.ID,
+		Conclusion:   conclusionReply{h.ID, e.About, e.Subject, e.Text, orNull(e.Supersedes), h.Actor, h.Time, h.Position},
+		Receipt:      receiptOf(rec),
+	}, err
+}
+
+func (c *call) listConclusions() (list[conclusionReply], error) {
+	out := list[conclusionReply]{Items: []conclusionReply{}, Scope: c.scope()}
+	page, err := c.page()
+	if err != nil {
+		return out, err
+	}
+	out.Scope.About = c.q("about")
+	found, more := c.ledger.State().Conclusions(page, out.Scope.About)
+	for _, x := range found {
+		out.Items = append(out.Items, conclusionOut(x))
+	}
+	if more {
+		out.NextCursor = cursor(more, found[len(found)-1].Position)
+	}
+	return out, nil
+}

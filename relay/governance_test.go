@@ -1,0 +1,270 @@
+package relay
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+func TestSettings(t *testing.T) {
+	f := newFleet(t).people()
+	f.do("ana", "GET", "/v1/settings", "").want(200).has("output", "tails", "heartbeat_s", "10", "revision", "0")
+	before := f.ledger.Log().Durable()
+	for body, code := range map[string]string{
+		`{}`:                           "INVALID",
+		`{"output":"all"}`:             "INVALID",
+		`{"heartbeat_s":0}`:            "INVALID",
+		`{"heartbeat_s":null}`:         "INVALID_FIELDS",
+		`{"heartbeat_s":"5"}`:          "INVALID_FIELDS",
+		`{"heartbeat_s":5e0}`:          "INVALID_FIELDS",
+		`{"separation_of_duties":1}`:   "INVALID_FIELDS",
+		`{"Output":"tails"}`:           "INVALID_FIELDS",
+		`{"grace_s":1,"grace_s":2}`:    "MALFORMED_JSON",
+		`{"denials_per_minute":-1}`:    "INVALID",
+		`{"approval_expires_s":1e400}`: "INVALID_FIELDS",
+	} {
+		status := 400
+		if code == "INVALID" {
+			status = 422
+		}
+		f.unchanged(func() answer { return f.do("root", "PATCH", "/v1/settings", body) }).want(status, code)
+	}
+	f.do("di", "PATCH", "/v1/settings", `{"grace_s":1}`).want(202).has("decision.action", "fleet.configure")
+	key := []string{"Idempotency-Key", "01939f5e-7a1b-7c3d-8e4f-0123456789ab"}
+	one := f.do("root", "PATCH", "/v1/settings", `{"heartbeat_s":3,"separation_of_duties":true}`, key...).want(200)
+	two := f.do("root", "PATCH", "/v1/settings", `{"heartbeat_s":3,"separation_of_duties":true}`, key...).want(200)
+	if string(one.body) != string(two.body) {
+		t.Errorf("repeated: %s, then %s", one.body, two.body)
+	}
+	f.do("ana", "GET", "/v1/settings", "").has("heartbeat_s", "3", "separation_of_duties", "true", "grace_s", "5", "revision", "1")
+	f.do("ana", "GET", fmt.Sprintf("/v1/settings?at=%d", before), "").has("heartbeat_s", "10")
+}
+
+func TestSimulate(t *testing.T) {
+	f := newFleet(t).people()
+	f.do("root", "POST", "/v1/rules", `{"action":"deploy.prod","min_level":50}`).want(201)
+	for _, who := range []string{"ana", "cy", "di"} {
+		f.do(who, "POST", "/v1/gates", `{"action":"deploy.prod"}`).want(200)
+	}
+	for body, want := range map[string]struct {
+		status int
+		code   string
+	}{
+		`{}`:                                      {400, "INVALID_FIELDS"},
+		`{"action":"deploy.prod"}`:                {400, "INVALID_FIELDS"},
+		`{"action":"deploy.prod","actor":"xx"}`:   {404, "ACTOR_NOT_FOUND"},
+		`{"action":"*","actor":"ana"}`:            {422, "INVALID"},
+		`{"history":true,"rules":[{"action":7}]}`: {422, "RULE_MALFORMED"},
+		`{"history":true,"rules":null}`:           {400, "INVALID_FIELDS"},
+		`{"history":true,"limit":0}`:              {400, "LIMIT_OUT_OF_RANGE"},
+		`{"history":true,"rulez":[]}`:             {400, "INVALID_FIELDS"},
+	} {
+		f.unchanged(func() answer { return f.do("ana", "POST", "/v1/gates/simulate", body) }).want(want.status, want.code)
+	}
+	one := `{"action":"deploy.prod","actor":"cy","rules":[{"action":"deploy.prod","min_level":70}]}`
+	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/gates/simulate", one) }).want(200).
+		has("one.in_force.verdict", "allow", "one.proposed.verdict", "needs_approval", "one.differs", "true", "history", "<nil>")
+	// A list of one rule denies whatever else was ever decided.
+	all := f.unchanged(func() answer {
+		return f.do("ana", "POST", "/v1/gates/simulate", `{"history":true,"limit":2,"rules":[{"action":"deploy.prod","min_level":50}]}`)
+	}).want(200)
+	if all.list("history.differences"); len(all.list("history.differences")) != 2 || all.get("history.differ").(float64) < 5 {
+		t.Errorf("got %s", all.body)
+	}
+	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/gates/simulate", `{"history":true}`) }).want(200).has("history.differ", "0")
+
+	req, err := http.NewRequestWithContext(t.Context(), "POST", f.server.URL+"/v1/gates/simulate", strings.NewReader(`{"history":true}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Authorization", "Bearer "+f.tokens["ana"])
+	req.Header.Set("Accept", "text/event-stream")
+	resp, err := f.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	r := newReader(t, resp)
+	if e, ok := r.next(); !ok || e.name != "result" || member(e.data, "history.differ") != 0.0 {
+		t.Errorf("got %+v %t", e, ok)
+	}
+}
+
+func TestFollowApprovals(t *testing.T) {
+	f := newFleet(t).people()
+	f.do("root", "POST", "/v1/rules", `{"action":"deploy.prod","min_level":50}`).want(201)
+	ask := func() string {
+		return f.do("ana", "POST", "/v1/gates", `{"action":"deploy.prod","request_approval":true}`).want(200).text("approval_id")
+	}
+	first := ask()
+	r := f.follow("cy", "/v1/approvals/stream")
+	want := func(r *reader, name, id string) sent {
+		t.Helper()
+		e, ok := r.next()
+		if !ok || e.name != name || e.data["approval_id"] != id {
+			t.Fatalf("got %+v %t, want %s %s", e, ok, name, id)
+		}
+		return e
+	}
+	e := want(r, "requested", first)
+	if e.data["may_settle"] != true || e.data["why"] == "" {
+		t.Errorf("got %+v", e.data)
+	}
+	second := ask()
+	want(r, "requested", second)
+	f.do("cy", "POST", "/v1/approvals/"+first+"/settle", `{"outcome":"granted","reason":"ok"}`).want(200)
+	e = want(r, "granted", first)
+	f.do("ana", "POST", "/v1/approvals/"+second+"/withdraw", `{}`).want(200)
+	want(r, "withdrawn", second)
+	want(f.follow("di", "/v1/approvals/stream", "Last-Event-ID", e.id), "withdrawn", second)
+	if n := f.ledger.Log().Durable(); f.ledger.Log().Durable() != n {
+		t.Error("following records something")
+	}
+}
+
+// caseActor is the actor of a worked case.
+type caseActor struct {
+	Level   int  `json:"level"`
+	InScope bool `json:"in_scope"`
+}
+
+// Every worked case of the authority model that rules and actors can express is
+// asked over HTTP and answered right.
+func TestWorkedCasesOverHTTP(t *testing.T) {
+	raw, err := os.ReadFile("../commands/gate/testdata/authority.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases struct {
+		EvaluateAll []struct {
+			Rules []jsontext.Value `json:"rules"`
+			Actor caseActor        `json:"actor"`
+			Want  struct {
+				Verdict       string `json:"verdict"`
+				Evaluated     int    `json:"evaluated"`
+				DecisiveIndex *int   `json:"decisive_index"`
+			} `json:"want"`
+		} `json:"evaluate_all"`
+		Evaluate []struct {
+			Rule  jsontext.Value `json:"rule"`
+			Actor caseActor      `json:"actor"`
+			Want  struct {
+				Verdict string `json:"verdict"`
+				Exempt  bool   `json:"exempt"`
+				Reason  string `json:"reason_code"`
+			} `json:"want"`
+		} `json:"evaluate"`
+		Malformed []struct {
+			Rule jsontext.Value `json:"rule"`
+		} `json:"malformed_rules"`
+		Unusable []struct {
+			Actor struct {
+				Level jsontext.Value `json:"level"`
+			} `json:"actor"`
+		} `json:"unusable_levels"`
+	}
+	if err := json.Unmarshal(raw, &cases); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases.Evaluate) < 50 || len(cases.EvaluateAll) < 30 || len(cases.Malformed) < 10 || len(cases.Unusable) < 6 {
+		t.Fatal("the worked cases are not all there")
+	}
+	f := newFleet(t)
+	actors := map[string]bool{}
+	// actor registers, once, an actor of this level, in both scopes or in none.
+	actor := func(level int, inScope bool) string {
+		id := fmt.Sprintf("l%d-%t", level, inScope)
+		if !actors[id] {
+			scopes := ""
+			if inScope {
+				scopes = `,"scopes":["org","team-a"]`
+			}
+			f.register("root", fmt.Sprintf(`{"id":%q,"kind":"human","authority_level":%d%s}`, id, level, scopes))
+			actors[id] = true
+		}
+		return id
+	}
+	// write writes a case's rule for an action of its own.
+	write := func(rule jsontext.Value, action string) string {
+		var m map[string]jsontext.Value
+		if err := json.Unmarshal(rule, &m); err != nil {
+			t.Fatal(err)
+		}
+		m["action"] = jsontext.Value(fmt.Sprintf("%q", action))
+		b, err := json.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f.do("root", "POST", "/v1/rules", string(b)).want(201).text("rule_id")
+	}
+	for i, c := range cases.Evaluate {
+		action := fmt.Sprintf("one.c%d", i)
+		write(c.Rule, action)
+		a := f.do(actor(c.Actor.Level, c.Actor.InScope), "POST", "/v1/gates", fmt.Sprintf(`{"action":%q}`, action)).want(200)
+		if a.text("verdict") != c.Want.Verdict || a.text("evaluated.0.reason_code") != c.Want.Reason || a.get("evaluated.0.exempt") != c.Want.Exempt {
+			t.Errorf("evaluate %d: %s", i, a.body)
+		}
+	}
+	for i, c := range cases.EvaluateAll {
+		action := fmt.Sprintf("all.c%d", i)
+		var ids []string
+		for _, r := range c.Rules {
+			ids = append(ids, write(r, action))
+		}
+		a := f.do(actor(c.Actor.Level, c.Actor.InScope), "POST", "/v1/gates", fmt.Sprintf(`{"action":%q}`, action)).want(200)
+		decisive := ""
+		if c.Want.DecisiveIndex != nil {
+			decisive = ids[*c.Want.DecisiveIndex]
+		}
+		if a.text("verdict") != c.Want.Verdict || len(a.list("evaluated")) != c.Want.Evaluated || a.text("decisive.rule_id") != decisive {
+			t.Errorf("evaluate_all %d: %s", i, a.body)
+		}
+	}
+	for _, c := range cases.Malformed {
+		f.unchanged(func() answer { return f.do("root", "POST", "/v1/rules", string(c.Rule)) }).want(422, "RULE_MALFORMED")
+	}
+	for _, c := range cases.Unusable {
+		a := f.unchanged(func() answer {
+			return f.do("root", "POST", "/v1/actors", fmt.Sprintf(`{"id":"zz","kind":"human","authority_level":%s}`, c.Actor.Level))
+		})
+		if a.status != 400 && a.status != 422 {
+			t.Errorf("level %s: status %d", c.Actor.Level, a.status)
+		}
+	}
+}
+
+// A thousand pending approvals of one agent are in nobody else's way.
+func TestThousandPendingOfOneAgent(t *testing.T) {
+	f := newFleet(t).people()
+	f.do("root", "PATCH", "/v1/settings", `{"approvals_per_minute":100000,"fleet_approvals_per_minute":100000}`).want(200)
+	f.do("root", "POST", "/v1/rules", `{"action":"deploy.prod","min_level":50}`).want(201)
+	n := 1000
+	if testing.Short() {
+		n = 200
+		f.do("root", "PATCH", "/v1/settings", `{"approvals_pending":200}`).want(200)
+	}
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for range n / 8 {
+				f.do("ana", "POST", "/v1/gates", `{"action":"deploy.prod","request_approval":true}`).want(200)
+			}
+		})
+	}
+	clients.Wait()
+	f.do("ana", "POST", "/v1/gates", `{"action":"deploy.prod","request_approval":true}`).want(429, "APPROVALS_PENDING_LIMITED")
+	f.do("bo", "POST", "/v1/gates", `{"action":"deploy.prod","request_approval":true}`).want(200)
+	start := time.Now()
+	a := f.do("cy", "GET", "/v1/approvals?status=pending&limit=1000", "").want(200)
+	t.Logf("%d pending are listed in %s", len(a.list("items")), time.Since(start))
+	if len(a.list("items")) != min(n+1, 1000) {
+		t.Errorf("%d of %d are listed", len(a.list("items")), n+1)
+	}
+}

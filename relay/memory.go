@@ -1,0 +1,218 @@
+package relay
+
+import (
+	"time"
+
+	"fleetledger/commands"
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+type recordMemoryBody struct {
+	Record       recordBody `json:"record"`
+	ImportedFrom string     `json:"imported_from,omitzero" doc:"Where a record of another tool came from; without it the machine is the caller or the caller's parent."`
+}
+
+// recordBody is an envelope with what was run.
+type recordBody struct {
+	EnvelopeBody
+	Argv       []string `json:"argv"`
+	Tags       []string `json:"tags,omitzero"`
+	TaskID     string   `json:"task_id,omitzero"`
+	Conclusion *string  `json:"conclusion,omitzero" nullable:"true" doc:"Null, always: see POST /v1/conclusions."`
+}
+
+// EnvelopeBody is envelopeBody under a name that can be embedded for all to see.
+type EnvelopeBody = envelopeBody
+
+type recordMemoryReply struct {
+	RecordID string  `json:"record_id"`
+	Receipt  receipt `json:"receipt"`
+}
+
+func (c *call) recordMemory(in recordMemoryBody) (recordMemoryReply, error) {
+	envelope, err := in.Record.envelope("/record")
+	if err != nil {
+		return recordMemoryReply{}, err
+	}
+	_, rec, err := recorded[events.MemoryRecorded](c.ledger.RecordMemory(c.ctx(), c.caller, commands.RecordMemory{
+		Record: events.MemoryRecord{
+			Envelope: envelope, Argv: in.Record.Argv, Tags: in.Record.Tags, TaskID: in.Record.TaskID, Conclusion: in.Record.Conclusion,
+		},
+		ImportedFrom: in.ImportedFrom,
+	}))
+	return recordMemoryReply{rec.Header.ID, receiptOf(rec)}, err
+}
+
+// memoryItem is one finished run.
+type memoryItem struct {
+	RecordID     string            `json:"record_id"`
+	TaskID       string            `json:"task_id,omitzero"`
+	Attempt      int               `json:"attempt,omitzero"`
+	Position     events.Position   `json:"position"`
+	Machine      string            `json:"machine"`
+	Argv         []string          `json:"argv"`
+	Command      string            `json:"command" doc:"argv as one line."`
+	Cwd          string            `json:"cwd"`
+	Repo         string            `json:"repo,omitzero"`
+	Commit       string            `json:"commit,omitzero"`
+	Outcome      events.Outcome    `json:"outcome"`
+	ExitCode     *int              `json:"exit_code"`
+	Masked       bool              `json:"masked"`
+	StartedAt    time.Time         `json:"started_at"`
+	EndedAt      time.Time         `json:"ended_at"`
+	ElapsedMS    int64             `json:"elapsed_ms"`
+	Stdout       events.Output     `json:"stdout"`
+	Stderr       events.Output     `json:"stderr"`
+	Tags         []string          `json:"tags"`
+	ImportedFrom string            `json:"imported_from,omitzero"`
+	Late         bool              `json:"late"`
+	Conclusion   *string           `json:"conclusion" doc:"Null, always: what it meant is in conclusions."`
+	Conclusions  []conclusionReply `json:"conclusions" doc:"What readers said about it since, newest first; at most 20 about the record and 20 about its task."`
+}
+
+const conclusionsShown = 20
+
+func (c *call) listMemory() (list[memoryItem], error) {
+	out := list[memoryItem]{Items: []memoryItem{}, Scope: c.scope()}
+	page, err := c.page()
+	if err != nil {
+		return out, err
+	}
+	machine := c.q("machine")
+	out.Scope.Machine, out.Scope.Repo, out.Scope.Command = machine, c.q("repo"), c.commandLine()
+	if err := c.memoryIsHere(machine); err != nil {
+		return out, err
+	}
+	runs, more := c.ledger.State().Runs(page, projections.RunFilter{Machine: machine, Repo: out.Scope.Repo, Command: out.Scope.Command})
+	for _, r := range runs {
+		item, err := c.memory(r)
+		if err != nil {
+			return out, err
+		}
+		out.Items = append(out.Items, item)
+	}
+	if more {
+		out.NextCursor = cursor(more, runs[len(runs)-1].Position)
+	}
+	return out, nil
+}
+
+func (c *call) memory(r projections.Run) (memoryItem, error) {
+	stdout, stderr, err := c.ledger.Output(c.ctx(), r)
+	return memoryItem{
+		RecordID: r.RecordID, TaskID: r.TaskID, Attempt: r.Attempt, Position: r.Position, Machine: r.Machine, Argv: r.Argv, Command: r.Command,
+		Cwd: r.Cwd, Repo: r.Repo, Commit: r.Commit, Outcome: r.Outcome, ExitCode: r.ExitCode, Masked: r.Masked,
+		StartedAt: r.StartedAt, EndedAt: r.EndedAt, ElapsedMS: r.ElapsedMS, Stdout: stdout, Stderr: stderr, Tags: r.Tags,
+		ImportedFrom: r.ImportedFrom, Late: r.Late, Conclusions: c.conclusionsOn(r),
+	}, err
+}
+
+// conclusionsOn are the newest conclusions about a run or its task.
+func (c *call) conclusionsOn(r projections.Run) []conclusionReply {
+	out := []conclusionReply{}
+	for _, id := range []string{r.RecordID, r.TaskID} {
+		if id == "" {
+			continue
+		}
+		about, _ := c.ledger.State().Conclusions(projections.Page{At: c.asOf, Limit: conclusionsShown}, id)
+		for _, x := range about {
+			out = append(out, conclusionOut(x))
+		}
+	}
+	return out
+}
+
+// commandLine is the parameter argv as one line: given once it is a line as the
+// answers show it, given several times each is a word.
+func (c *call) commandLine() string {
+	words := c.query["argv"]
+	if len(words) > 1 {
+		return projections.CommandLine(words)
+	}
+	return c.q("argv")
+}
+
+// memoryIsHere refuses a question about a machine of which nothing is here: an
+// empty answer would read as "it ran nothing".
+func (c *call) memoryIsHere(machine string) error {
+	if machine == "" {
+		return nil
+	}
+	if runs, _ := c.ledger.State().Runs(projections.Page{At: c.asOf, Limit: 1}, projections.RunFilter{Machine: machine}); len(runs) > 0 {
+		return nil
+	}
+	auth, err := c.authority()
+	if err != nil {
+		return err
+	}
+	if !machineKnown(auth, machine) {
+		return notFound("ACTOR_NOT_FOUND", "no actor of kind machine is named %+q; see GET /v1/actors", machine)
+	}
+	return notFound("MEMORY_NOT_HERE", "nothing that %s ran is recorded here: its memory lives on the machine, in the state directory of its agent", machine).
+		with("machine", machine).with("where", "on the machine, in the state directory of its agent")
+}
+
+// triedReply answers "what did we already try?".
+type triedReply struct {
+	Scope   scope         `json:"scope"`
+	Answers []triedAnswer `json:"answers" doc:"Best first: the same command, the same phrase, the same words; within these the newest."`
+}
+
+type triedAnswer struct {
+	Command     string            `json:"command"`
+	Machine     string            `json:"machine"`
+	Repo        *string           `json:"repo"`
+	Runs        int               `json:"runs"`
+	Succeeded   int               `json:"succeeded"`
+	Failed      int               `json:"failed"`
+	Masked      int               `json:"masked" doc:"Exit 0 that may hide another code."`
+	FirstAt     time.Time         `json:"first_at"`
+	LastAt      time.Time         `json:"last_at"`
+	Last        triedLast         `json:"last"`
+	Conclusions []conclusionReply `json:"conclusions"`
+	WhyMatched  string            `json:"why_matched" enum:"same_command,same_phrase,same_words"`
+}
+
+type triedLast struct {
+	RecordID   string         `json:"record_id"`
+	TaskID     string         `json:"task_id,omitzero"`
+	Outcome    events.Outcome `json:"outcome"`
+	ExitCode   *int           `json:"exit_code"`
+	Masked     bool           `json:"masked"`
+	ElapsedMS  int64          `json:"elapsed_ms"`
+	Commit     *string        `json:"commit"`
+	StdoutTail string         `json:"stdout_tail"`
+	StderrTail string         `json:"stderr_tail"`
+}
+
+func (c *call) tried() (triedReply, error) {
+	out := triedReply{Scope: c.scope(), Answers: []triedAnswer{}}
+	limit, err := c.limit()
+	if err != nil {
+		return out, err
+	}
+	out.Scope.Query, out.Scope.Machine, out.Scope.Repo = c.q("q"), c.q("machine"), c.q("repo")
+	if err := c.memoryIsHere(out.Scope.Machine); err != nil {
+		return out, err
+	}
+	for _, t := range c.ledger.State().Tried(out.Scope.Query, projections.RunFilter{Machine: out.Scope.Machine, Repo: out.Scope.Repo}, limit) {
+		stdout, stderr, err := c.ledger.Output(c.ctx(), t.Last)
+		if err != nil {
+			return out, err
+		}
+		a := triedAnswer{
+			Command: t.Command, Machine: t.Machine, Repo: orNull(t.Repo), Runs: t.Runs, Succeeded: t.Succeeded, Failed: t.Failed, Masked: t.Masked,
+			FirstAt: t.FirstAt, LastAt: t.LastAt, WhyMatched: t.WhyMatched, Conclusions: []conclusionReply{},
+			Last: triedLast{
+				RecordID: t.Last.RecordID, TaskID: t.Last.TaskID, Outcome: t.Last.Outcome, ExitCode: t.Last.ExitCode, Masked: t.Last.Masked,
+				ElapsedMS: t.Last.ElapsedMS, Commit: orNull(t.Last.Commit), StdoutTail: stdout.Tail, StderrTail: stderr.Tail,
+			},
+		}
+		for _, x := range t.Conclusions {
+			a.Conclusions = append(a.Conclusions, conclusionOut(x))
+		}
+		out.Answers = append(out.Answers, a)
+	}
+	return out, nil
+}

@@ -1,0 +1,186 @@
+package relay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"fleetledger/commands"
+	"fleetledger/events"
+)
+
+type facts map[string]any
+
+// problem is a request that was not carried out, as it is answered (RFC 9457).
+type problem struct {
+	status int
+	code   string // stable, in upper snake case
+	detail string // one sentence for a person
+	facts  facts  // further members
+	header [2]string
+}
+
+func (p *problem) Error() string { return p.detail }
+
+// problemReply is the document that a problem is answered with.
+type problemReply struct {
+	Type   string `json:"type" doc:"About:blank: the code says what kind of problem it is." example:"about:blank"`
+	Title  string `json:"title" doc:"The status in words."`
+	Status int    `json:"status"`
+	Code   string `json:"code" doc:"What it is, stable, for programs." example:"TASK_NOT_FOUND"`
+	Detail string `json:"detail" doc:"What it is, why, and what to do, for people."`
+	Facts  facts  `json:",embed" hidden:"true"`
+}
+
+func notFound(code, format string, args ...any) *problem {
+	return &problem{status: http.StatusNotFound, code: code, detail: fmt.Sprintf(format, args...)}
+}
+
+func malformed(code, format string, args ...any) *problem {
+	return &problem{status: http.StatusBadRequest, code: code, detail: fmt.Sprintf(format, args...)}
+}
+
+// with adds a fact and returns p.
+func (p *problem) with(name string, value any) *problem {
+	if p.facts == nil {
+		p.facts = facts{}
+	}
+	p.facts[name] = value
+	return p
+}
+
+// invalidFields refuses a body for what its members are.
+func invalidFields(problems ...events.Problem) error {
+	return malformed("INVALID_FIELDS", "the body is JSON, but not as this path takes it").with("problems", problems)
+}
+
+// classStatus is the status of each class of refusals.
+var classStatus = map[commands.Class]int{
+	commands.Malformed:   http.StatusBadRequest,
+	commands.Forbidden:   http.StatusForbidden,
+	commands.NotFound:    http.StatusNotFound,
+	commands.Conflict:    http.StatusConflict,
+	commands.TooLarge:    http.StatusRequestEntityTooLarge,
+	commands.Impossible:  http.StatusUnprocessableEntity,
+	commands.TooMany:     http.StatusTooManyRequests,
+	commands.Unavailable: http.StatusServiceUnavailable,
+}
+
+// failures are the other errors whose cause is worth telling. The first that an
+// error is decides.
+var failures = []struct {
+	is         error
+	status     int
+	code       string
+	detail     string
+	retryAfter int // s
+}{
+	{events.ErrTooLarge, http.StatusRequestEntityTooLarge, "APPEND_TOO_LARGE", "all of it together is more than one append can hold; send it in parts", 0},
+	{events.ErrNoSpace, http.StatusInsufficientStorage, "NO_SPACE", "the relay has too little disk space left to record anything; nothing was recorded", 30},
+	{events.ErrFailed, http.StatusServiceUnavailable, "LOG_FAILED", "the relay's storage failed and takes nothing more until it is started again; the operator finds the cause in its log", 30},
+	{events.ErrClosed, http.StatusServiceUnavailable, "LOG_CLOSED", "the relay is stopping", 2},
+	{context.DeadlineExceeded, http.StatusServiceUnavailable, "TIMED_OUT", "the relay did not finish this in time; whether it was recorded shows when it is sent again with the same Idempotency-Key", 1},
+	{context.Canceled, http.StatusServiceUnavailable, "CANCELLED", "the request was given up before it was finished; whether it was recorded shows when it is sent again with the same Idempotency-Key", 1},
+}
+
+// problemOf turns an error into what is answered; nil if it is the relay's own
+// trouble, whose details are not the caller's.
+func problemOf(err error) *problem {
+	if p, ok := errors.AsType[*problem](err); ok {
+		return p
+	}
+	if r, ok := errors.AsType[*commands.Refusal](err); ok {
+		return &problem{status: classStatus[r.Class], code: r.Code, detail: r.Detail, facts: r.Facts}
+	}
+	if s, ok := errors.AsType[*events.StrictError](err); ok {
+		p := malformed("INVALID_FIELDS", "the body is JSON, but not as this path takes it")
+		if s.Malformed {
+			p = malformed("MALFORMED_JSON", "the body is not one JSON value (RFC 8259) in UTF-8 with unique names")
+		}
+		return p.with("problems", s.Problems)
+	}
+	for _, f := range failures {
+		if errors.Is(err, f.is) {
+			p := &problem{status: f.status, code: f.code, detail: f.detail}
+			if f.retryAfter > 0 {
+				p.with("retry_after_s", f.retryAfter)
+			}
+			return p
+		}
+	}
+	return nil
+}
+
+// fail answers with err. What waits for an approval comes as an error too.
+func (c *call) fail(err error) {
+	if w, ok := errors.AsType[*waiting](err); ok {
+		c.reply(http.StatusAccepted, w.reply)
+		return
+	}
+	p := problemOf(err)
+	if p == nil {
+		c.cfg.Logger.Error("a request failed", "method", c.r.Method, "path", c.r.URL.Path, "fleet", c.fleet, "actor", c.token.Actor, "error", err)
+		p = &problem{status: http.StatusInternalServerError, code: "INTERNAL", detail: "the relay failed; the operator finds the cause in its log"}
+	}
+	if c.wrote {
+		return // an event stream: its end is the answer
+	}
+	h := c.w.Header()
+	if p.header[0] != "" {
+		h.Set(p.header[0], p.header[1])
+	}
+	if seconds, ok := p.facts["retry_after_s"].(int); ok {
+		h.Set("Retry-After", strconv.Itoa(seconds))
+	}
+	c.send(p.status, "application/problem+json", p.reply())
+}
+
+func (p *problem) reply() problemReply {
+	return problemReply{Type: "about:blank", Title: http.StatusText(p.status), Status: p.status, Code: p.code, Detail: p.detail, Facts: p.facts}
+}
+
+func (s *Relay) pathNotFound(w http.ResponseWriter, r *http.Request) {
+	s.refusePath(w, r, &problem{status: http.StatusNotFound, code: "PATH_NOT_FOUND",
+		detail: fmt.Sprintf("there is nothing at %+q; GET /openapi.json lists every path", r.URL.Path)})
+}
+
+func (s *Relay) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.Path
+	if r.URL.RawPath != "" {
+		path = r.URL.RawPath
+	}
+	var allowed []string
+	list := ""
+	for _, m := range []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"} {
+		method := m
+		if m == "HEAD" {
+			method = "GET"
+		}
+		if s.router.Match(newRouteContext(), method, path) {
+			allowed = append(allowed, m)
+			if list != "" {
+				list += ", "
+			}
+			list += m
+		}
+	}
+	if allowed == nil { // chi asks for a method that it does not know anywhere
+		s.pathNotFound(w, r)
+		return
+	}
+	s.refusePath(w, r, &problem{status: http.StatusMethodNotAllowed, code: "METHOD_NOT_ALLOWED",
+		detail: fmt.Sprintf("%+q is not a method of this path; it has %s", r.Method, list),
+		facts:  facts{"allowed": allowed}, header: [2]string{"Allow", list}})
+}
+
+// refusePath answers for a path without a handler, to whom it is to be told.
+func (s *Relay) refusePath(w http.ResponseWriter, r *http.Request, p *problem) {
+	c := &call{Relay: s, w: w, r: r}
+	err := c.authenticate()
+	if err == nil {
+		err = p
+	}
+	c.fail(err)
+}

@@ -1,0 +1,147 @@
+package relay
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/go-chi/chi/v5/middleware"
+
+	"fleetledger/commands"
+)
+
+// Config says how a relay behaves.
+type Config struct {
+	// Version is the program's, for the OpenAPI document; empty means "dev".
+	Version string
+	// Logger is told what went wrong inside; nil means slog.Default().
+	Logger *slog.Logger
+	// Heartbeat is how often a silent event stream says that it is alive; 0 means
+	// 10 s.
+	Heartbeat time.Duration
+	// StreamPatience is how long the reader of an event stream may take nothing of
+	// what it is sent before the stream ends; 0 means 30 s.
+	StreamPatience time.Duration
+	// PositionPatience is how long a read waits for its min_position; 0 means 5 s.
+	PositionPatience time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Version == "" {
+		c.Version = "dev"
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	for _, d := range []struct {
+		value    *time.Duration
+		standard time.Duration
+	}{
+		{&c.Heartbeat, 10 * time.Second},
+		{&c.StreamPatience, 30 * time.Second},
+		{&c.PositionPatience, 5 * time.Second},
+	} {
+		if *d.value == 0 {
+			*d.value = d.standard
+		}
+	}
+	return c
+}
+
+// Relay serves fleets over HTTP. Methods may be called concurrently.
+type Relay struct {
+	fleets  map[string]*commands.Ledger
+	cfg     Config
+	router  *chi.Mux
+	doc     *document
+	streams streams
+	audits  audits
+}
+
+// New returns a relay for fleets, by name. The ledgers are founded.
+func New(fleets map[string]*commands.Ledger, cfg Config) *Relay {
+	s := &Relay{fleets: fleets, cfg: cfg.withDefaults(), router: chi.NewRouter()}
+	s.doc = newDocument(s.cfg.Version)
+	s.audits.start()
+	s.router.Use(middleware.GetHead)
+	s.router.NotFound(s.pathNotFound)
+	s.router.MethodNotAllowed(s.methodNotAllowed)
+	s.routes()
+	s.doc.finish()
+	return s
+}
+
+// Handler serves the API.
+func (s *Relay) Handler() http.Handler { return s.router }
+
+// NewServer returns a server for h with the timeouts that it needs. Event streams
+// stay open past them: they keep deadlines of their own.
+func NewServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler:           h,
+		ReadHeaderTimeout: 10 * time.Second,
+		ReadTimeout:       time.Minute,
+		WriteTimeout:      2 * time.Minute,
+		IdleTimeout:       2 * time.Minute,
+		MaxHeaderBytes:    64 << 10,
+	}
+}
+
+// sweepInterval is how often the passing of time is looked at.
+const sweepInterval = time.Second
+
+// Run does every second what nobody asks for: it records what expired or lapsed
+// in each fleet, and ends the event streams of those who may no longer read. It
+// returns when ctx ends.
+func (s *Relay) Run(ctx context.Context) error {
+	var fleets sync.WaitGroup
+	for name, ledger := range s.fleets {
+		fleets.Go(func() { s.sweep(ctx, name, ledger) })
+	}
+	fleets.Go(func() {
+		every(ctx, sweepInterval, s.streams.endStale)
+	})
+	fleets.Wait()
+	return nil
+}
+
+func (s *Relay) sweep(ctx context.Context, fleet string, ledger *commands.Ledger) {
+	logged := ""
+	every(ctx, sweepInterval, func() {
+		err := ledger.Sweep(ctx)
+		if err == nil || ctx.Err() != nil {
+			logged = ""
+			return
+		}
+		// The same trouble is told once, not every second.
+		if logged != err.Error() {
+			logged = err.Error()
+			s.cfg.Logger.Error("what expired or lapsed could not be recorded", "fleet", fleet, "error", err)
+		}
+	})
+}
+
+// every calls f now and then at each interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		f()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Drain ends the event streams and audits that are open, and refuses new ones
+// from now on, so that a server's Shutdown can finish. Everything else is still
+// served.
+func (s *Relay) Drain() {
+	s.streams.drain()
+	s.audits.stop()
+}

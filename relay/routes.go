@@ -1,0 +1,131 @@
+package relay
+
+import (
+	"net/http"
+	"reflect"
+)
+
+// routes lists every path, in the order of the contract. What is not here yet is
+// answered 404.
+func (s *Relay) routes() {
+	write(s, operation{method: "POST", path: "/v1/actors", id: "registerActor", tag: "actors", status: http.StatusCreated, waits: true,
+		summary: "Register an actor",
+		about:   "Action actor.register; actor.derive under the caller or its descendant. A machine with a scope also gets the rule task.submit.<id> for it."}, (*call).registerActor)
+	read(s, operation{method: "GET", path: "/v1/actors", id: "listActors", tag: "actors", query: listParams,
+		summary: "List the actors, in the order of registration"}, (*call).listActors)
+	read(s, operation{method: "GET", path: "/v1/actors/{id}", id: "getActor", tag: "actors", query: readParams,
+		summary: "Read an actor, with its tokens"}, (*call).getActor)
+	write(s, operation{method: "PATCH", path: "/v1/actors/{id}", id: "changeActor", tag: "actors", waits: true,
+		summary: "Change an actor's level, scopes or suspension",
+		about:   "Actions actor.change and actor.scope."}, (*call).changeActor)
+	write(s, operation{method: "POST", path: "/v1/actors/{id}/tokens", id: "issueToken", tag: "actors", status: http.StatusCreated, waits: true, bodyless: true,
+		summary: "Give an actor another token", about: "Action actor.token; one's own need none."}, (*call).issueToken)
+	write(s, operation{method: "DELETE", path: "/v1/actors/{id}/tokens/{token_id}", id: "revokeToken", tag: "actors", waits: true, bodyless: true,
+		summary: "End a token", about: "Action actor.token; one's own need none."}, (*call).revokeToken)
+
+	write(s, operation{method: "POST", path: "/v1/rules", id: "writeRule", tag: "rules", status: http.StatusCreated, waits: true,
+		summary: "Write a rule, at the end of the list", about: "Action rule.write. 422 RULE_MALFORMED names every problem."}, (*call).writeRule)
+	read(s, operation{method: "GET", path: "/v1/rules", id: "listRules", tag: "rules", query: listParams,
+		summary: "List the rules in force, in the order of evaluation"}, (*call).listRules)
+	write(s, operation{method: "DELETE", path: "/v1/rules/{id}", id: "retireRule", tag: "rules", waits: true, bodyless: true,
+		summary: "Retire a rule", about: "Action rule.retire. The rule stays in the log."}, (*call).retireRule)
+
+	write(s, operation{method: "POST", path: "/v1/gates", id: "askGate", tag: "gates",
+		summary: "May I?", about: "Answered 200 whatever the verdict, and recorded."}, (*call).askGate)
+	s.handle(&operation{method: "POST", path: "/v1/gates/simulate", id: "simulate", tag: "gates", in: reflect.TypeFor[simulateBody](), out: reflect.TypeFor[simulateReply](),
+		summary: "What would be decided", about: "Records nothing. With history, every recorded decision is decided again under the proposed rules, and those that would differ are listed. Accept: text/event-stream gives events \"progress\", then one \"result\"."}, (*call).simulate)
+	s.absent("/v1/gates/simulate") // for GET: else /v1/gates/{id} would stand for it
+	read(s, operation{method: "GET", path: "/v1/gates/{id}", id: "getGate", tag: "gates", query: readParams,
+		summary: "What became of a gate"}, (*call).getGate)
+	write(s, operation{method: "POST", path: "/v1/gates/{id}/spend", id: "spendGate", tag: "gates", bodyless: true,
+		summary: "Use a granted \"may I?\", once"}, (*call).spendGate)
+
+	read(s, operation{method: "GET", path: "/v1/approvals", id: "listApprovals", tag: "approvals",
+		query:   with(listParams, param{name: "status", about: "Those of this status; all if absent.", values: []string{"pending", "granted", "refused", "expired", "withdrawn"}}),
+		summary: "The queue of approvals, oldest first"}, (*call).listApprovals)
+	follow(s, operation{method: "GET", path: "/v1/approvals/stream", id: "followApprovals", tag: "approvals", out: reflect.TypeFor[approvalItem](),
+		summary: "Follow the queue of approvals (SSE)",
+		about:   "Without Last-Event-ID first what is pending, then each approval when it is asked for, as an event \"requested\", and when it ends: \"granted\", \"refused\", \"expired\" or \"withdrawn\". Ids are positions."}, (*call).followApprovals)
+	read(s, operation{method: "GET", path: "/v1/approvals/{id}", id: "getApproval", tag: "approvals", query: readParams,
+		summary: "Read an approval"}, (*call).getApproval)
+	write(s, operation{method: "POST", path: "/v1/approvals/settle", id: "settleApprovals", tag: "approvals",
+		summary: "Grant or refuse several approvals, each alone"}, (*call).settleApprovals)
+	write(s, operation{method: "POST", path: "/v1/approvals/{id}/settle", id: "settleApproval", tag: "approvals",
+		summary: "Grant or refuse an approval", about: "Who may is fixed: see may_settle of the approval."}, (*call).settleApproval)
+	write(s, operation{method: "POST", path: "/v1/approvals/{id}/withdraw", id: "withdrawApproval", tag: "approvals", bodyless: true,
+		summary: "Take a pending approval back"}, (*call).withdrawApproval)
+
+	write(s, operation{method: "POST", path: "/v1/tasks", id: "submitTask", tag: "tasks", status: http.StatusCreated, waits: true,
+		summary: "Submit a task", about: "Action task.submit.<machine>, for each target. 202 with a task_id when an approval is pending: its grant opens the task."}, (*call).submitTask)
+	read(s, operation{method: "GET", path: "/v1/tasks", id: "listTasks", tag: "tasks",
+		query: with(listParams, param{name: "status", about: "Those of this status.", values: []string{"awaiting_approval", "open", "settled"}},
+			param{name: "machine", about: "Those with this target."}),
+		summary: "List tasks, newest first", about: "Envelopes are left out: read one task for them."}, (*call).listTasks)
+	read(s, operation{method: "GET", path: "/v1/tasks/{id}", id: "getTask", tag: "tasks", query: readParams,
+		summary: "Read a task: state, legs, attempts, verdict"}, (*call).getTask)
+	read(s, operation{method: "GET", path: "/v1/tasks/{id}/history", id: "taskHistory", tag: "tasks", query: readParams,
+		summary: "The settlement history of a task"}, (*call).taskHistory)
+	write(s, operation{method: "POST", path: "/v1/tasks/{id}/cancel", id: "cancelTask", tag: "tasks", waits: true, bodyless: true,
+		summary: "Cancel a task, before any report", about: "Action task.cancel; the submitter needs none."}, (*call).cancelTask)
+
+	follow(s, operation{method: "GET", path: "/v1/machines/{id}/offers", id: "followOffers", tag: "attempts", out: reflect.TypeFor[offerReply](),
+		summary: "Follow a machine's offers (SSE)",
+		about:   "Each is sent once until it is claimed or lapses: an event \"offer\" whose id is its position. Resumes by Last-Event-ID. The machine alone reads them."}, (*call).followOffers)
+	write(s, operation{method: "POST", path: "/v1/tasks/{id}/claim", id: "claimTask", tag: "attempts",
+		summary: "Claim the caller's leg of a task"}, (*call).claimTask)
+	write(s, operation{method: "POST", path: "/v1/tasks/{id}/attempts/{n}/heartbeat", id: "heartbeat", tag: "attempts", bodyless: true,
+		summary: "Hold the lease of an attempt", about: "Records nothing."}, (*call).heartbeat)
+	write(s, operation{method: "POST", path: "/v1/tasks/{id}/attempts/{n}/report", id: "reportAttempt", tag: "attempts",
+		summary: "End an attempt with what its machine saw", about: "The same envelope again is answered with the same receipt."}, (*call).reportAttempt)
+
+	write(s, operation{method: "POST", path: "/v1/memory", id: "recordMemory", tag: "memory", status: http.StatusCreated, waits: true,
+		summary: "Remember a finished run", about: "Action memory.record."}, (*call).recordMemory)
+	read(s, operation{method: "GET", path: "/v1/memory", id: "listMemory", tag: "memory",
+		query: with(listParams, param{name: "machine", about: "Runs on this machine."},
+			param{name: "argv", repeated: true, about: "Runs of exactly this command: one line as the answers show it, or once for each word."},
+			param{name: "repo", about: "Runs in this repository."}),
+		summary: "List finished runs, newest first"}, (*call).listMemory)
+	read(s, operation{method: "GET", path: "/v1/tried", id: "tried", tag: "memory", nowOnly: true,
+		query: []param{{name: "q", about: "A command, a phrase or words; all runs if absent."}, {name: "machine", about: "Runs on this machine."},
+			{name: "repo", about: "Runs in this repository."}, limitParam, minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
+		summary: "What did we already try?"}, (*call).tried)
+	write(s, operation{method: "POST", path: "/v1/conclusions", id: "conclude", tag: "memory", status: http.StatusCreated, waits: true,
+		summary: "Say what a result meant", about: "Action conclusion.record; not for machines and what is derived from them."}, (*call).conclude)
+	read(s, operation{method: "GET", path: "/v1/conclusions", id: "listConclusions", tag: "memory",
+		query:   with(listParams, param{name: "about", about: "Those about this task or record."}),
+		summary: "List conclusions, newest first"}, (*call).listConclusions)
+
+	write(s, operation{method: "POST", path: "/v1/events", id: "appendEvents", tag: "events", status: http.StatusCreated, waits: true,
+		media:   []string{cloudEventType, cloudEventBatchType, "application/json"},
+		summary: "Append an agent's own event, or a batch of them, all or nothing",
+		about:   "CloudEvents 1.0. The action is the event's type. Into streams named ext-... only."}, (*call).appendEvents)
+	s.handle(&operation{method: "GET", path: "/v1/events", id: "listEvents", tag: "events", out: reflect.TypeFor[list[eventReply]](),
+		query: []param{{name: "after", integer: true, about: "Events after this position."}, {name: "stream", about: "Events of this stream."},
+			{name: "type", about: "Events of this kind."}, limitParam, cursorParam, minPositionParam},
+		summary: "Read the log", about: "A page looks at 10,000 events at most: with a filter it may be short, or empty, and yet have a next_cursor. Accept: application/cloudevents-batch+json gives CloudEvents, with the next page in the header Link."}, (*call).listEvents)
+	follow(s, operation{method: "GET", path: "/v1/events/stream", id: "followEvents", tag: "events", out: reflect.TypeFor[eventReply](),
+		query: []param{{name: "after", integer: true, about: "Events after this position; the header Last-Event-ID goes before it."},
+			{name: "stream", about: "Events of this stream."}, {name: "type", about: "Events of this kind."}},
+		summary: "Follow the log (SSE)", about: "From after, then live: events \"event\" whose ids are positions. Resumes by Last-Event-ID."}, (*call).followEvents)
+	s.handle(&operation{method: "GET", path: "/v1/events/{id}", id: "getEvent", tag: "events", query: []param{minPositionParam}, out: reflect.TypeFor[eventReply](),
+		summary: "Read an event", about: "Accept: application/cloudevents+json gives a CloudEvent."}, (*call).getEvent)
+
+	write(s, operation{method: "POST", path: "/v1/audit", id: "startAudit", tag: "ledger", status: http.StatusCreated, bodyless: true,
+		summary: "Audit the whole log", about: "Every decision is decided again, every projection folded anew. One runs at a time: 200 tells of the one that does. It is no event, and a restart forgets it."}, (*call).startAudit)
+	read(s, operation{method: "GET", path: "/v1/audit/{id}", id: "getAudit", tag: "ledger", query: []param{minPositionParam},
+		summary: "How far an audit is, and what it found"}, (*call).getAudit)
+	read(s, operation{method: "GET", path: "/v1/settings", id: "getSettings", tag: "ledger", query: readParams,
+		summary: "The fleet's settings in force"}, (*call).getSettings)
+	write(s, operation{method: "PATCH", path: "/v1/settings", id: "changeSettings", tag: "ledger", waits: true,
+		summary: "Change settings", about: "Action fleet.configure. What is left out stays as it is."}, (*call).changeSettings)
+	read(s, operation{method: "GET", path: "/v1/limits", id: "limits", tag: "ledger", query: []param{minPositionParam},
+		summary: "Every limit"}, (*call).limits)
+
+	read(s, operation{method: "GET", path: "/healthz", id: "health", tag: "relay", open: true, summary: "Does it answer?"}, (*call).health)
+	read(s, operation{method: "GET", path: "/readyz", id: "ready", tag: "relay", open: true, summary: "Does it serve?"}, (*call).ready)
+	s.handle(&operation{method: "GET", path: "/openapi.json", id: "openapi", tag: "relay", summary: "This document"}, (*call).openAPI)
+	s.handle(&operation{method: "GET", path: "/docs", id: "docs", tag: "relay", summary: "This document for people", media: []string{"text/html"}}, (*call).docs)
+}
+
+// absent answers 404 at a path that another one would match.
+func (s *Relay) absent(path string) { s.router.Get(path, s.pathNotFound) }
