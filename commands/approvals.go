@@ -151,6 +151,9 @@ func (l *Ledger) subject(ctx context.Context, id string, at events.Position) (Su
 	if !ok || at != 0 && e.Requested > at {
 		return Subject{}, refuse(NotFound, "APPROVAL_NOT_FOUND", "no approval %q; see GET /v1/approvals", id)
 	}
+	if err := l.readable(ctx); err != nil {
+		return Subject{}, err
+	}
 	if e.TaskID != "" {
 		t, err := projections.LoadTask(ctx, l.log, e.TaskID, at)
 		if err != nil {

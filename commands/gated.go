@@ -282,6 +282,9 @@ func (l *Ledger) approvalGate(ctx context.Context, approval string) (*projection
 	if e.TaskID != "" {
 		return nil, refuse(Conflict, "COMMAND_CHANGED", "approval %s is for task %s, which its grant opens: it is not spent by a request", approval, e.TaskID)
 	}
+	if err := l.readable(ctx); err != nil {
+		return nil, err
+	}
 	return projections.LoadGate(ctx, l.log, e.Stream, 0)
 }
 

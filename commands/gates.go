@@ -91,7 +91,11 @@ type Disposition struct {
 // GATE_NOT_FOUND.
 func (l *Ledger) Gate(ctx context.Context, id string, at events.Position) (Disposition, error) {
 	missing := refuse(NotFound, "GATE_NOT_FOUND", "no gate %q", id)
-	if task, ok := l.state.GateTask(id); ok {
+	task, ok := l.state.GateTask(id)
+	if err := l.readable(ctx); err != nil {
+		return Disposition{}, err
+	}
+	if ok {
 		t, err := projections.LoadTask(ctx, l.log, task, at)
 		if err != nil {
 			return Disposition{}, err

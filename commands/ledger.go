@@ -199,6 +199,13 @@ func (l *Ledger) replayed(ctx context.Context, c Caller) (Result, bool, error) {
 	return r, true, err
 }
 
+// readable waits, mostly not at all, until the log shows what the state already
+// tells of: a log publishes its folds a moment before it is read up to them.
+// Whatever was found in the state is looked up in the log after this.
+func (l *Ledger) readable(ctx context.Context) error {
+	return l.log.Wait(ctx, l.state.Position())
+}
+
 // Records reads the events from position first to last.
 func (l *Ledger) Records(ctx context.Context, first, last events.Position) ([]events.Record, error) {
 	recs := make([]events.Record, 0, last-first+1)

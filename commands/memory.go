@@ -143,6 +143,9 @@ func subjectOf(t *projections.Task) *events.Subject {
 
 // Output reads the tails of a run from the log.
 func (l *Ledger) Output(ctx context.Context, run projections.Run) (stdout, stderr events.Output, err error) {
+	if err := l.readable(ctx); err != nil {
+		return stdout, stderr, err
+	}
 	recs, err := l.Records(ctx, run.Position, run.Position)
 	if err != nil {
 		return stdout, stderr, err

@@ -182,6 +182,9 @@ func tooLarge(code string, actual, limit int, what string) *Refusal {
 
 // Task returns a task as of position at (0: now). Refusal: TASK_NOT_FOUND.
 func (l *Ledger) Task(ctx context.Context, id string, at events.Position) (*projections.Task, error) {
+	if err := l.readable(ctx); err != nil {
+		return nil, err
+	}
 	t, err := projections.LoadTask(ctx, l.log, id, at)
 	if err == nil && t == nil {
 		err = refuse(NotFound, "TASK_NOT_FOUND", "no task %q", id)

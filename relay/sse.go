@@ -238,6 +238,10 @@ func (st *stream) offers(machine string, after events.Position) error {
 	defer beat.Stop()
 	for {
 		for _, o := range state.Offers(machine, after) {
+			// Who is told of an offer can claim it: that reads the log.
+			if err := st.ledger.Log().Wait(st.ends, o.Position); err != nil {
+				return err
+			}
 			cmd := o.Task.Command
 			after = o.Position
 			if err := st.event(o.Position, "offer", offerReply{

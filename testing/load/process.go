@@ -3,9 +3,9 @@ package load
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,6 +18,7 @@ type Process struct {
 	name   string
 	kill   context.CancelFunc
 	exited chan struct{}
+	status string // how it ended by itself; set before exited is closed
 	stderr *tail
 }
 
@@ -28,7 +29,7 @@ const startTimeout = 30 * time.Second
 // serves, and returns then. The program is killed when ctx ends, at the latest.
 func Start(ctx context.Context, program string, args ...string) (*Process, error) {
 	run, kill := context.WithCancel(ctx)
-	p := &Process{name: strings.Join(args, " "), kill: kill, exited: make(chan struct{}), stderr: &tail{}}
+	p := &Process{name: commandOf(args), kill: kill, exited: make(chan struct{}), stderr: &tail{}}
 	ready := &firstLine{line: make(chan string, 1)}
 	cmd := exec.CommandContext(run, program, args...)
 	cmd.Stdout, cmd.Stderr = ready, p.stderr
@@ -39,7 +40,10 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 		return nil, err
 	}
 	go func() {
-		_ = cmd.Wait() // killed, or told by its standard error
+		_ = cmd.Wait() // ProcessState tells
+		if run.Err() == nil {
+			p.status = cmd.ProcessState.String()
+		}
 		close(p.exited)
 	}()
 	timeout := time.NewTimer(startTimeout)
@@ -49,6 +53,7 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 	case line := <-ready.line:
 		var found bool
 		if p.Addr, found = strings.CutPrefix(line, "listening on http://"); found {
+			p.stderr.forget() // greetings
 			return p, nil
 		}
 		err = fmt.Errorf("%s printed %q, not where it listens", p.name, line)
@@ -59,8 +64,15 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 	case <-ctx.Done():
 		err = ctx.Err()
 	}
-	p.Kill()
-	return nil, errors.Join(err, p.Said())
+	return nil, p.Explain(err)
+}
+
+// commandOf is the part of args before the flags.
+func commandOf(args []string) string {
+	if i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "-") }); i >= 0 {
+		args = args[:i]
+	}
+	return strings.Join(args, " ")
 }
 
 // Kill ends the process and returns when it is gone. What it kept is of no use
@@ -70,13 +82,25 @@ func (p *Process) Kill() {
 	<-p.exited
 }
 
-// Said is the end of what the process wrote to standard error, as an error; nil
-// if it wrote nothing.
-func (p *Process) Said() error {
-	if s := p.stderr.String(); s != "" {
-		return fmt.Errorf("%s said: %s", p.name, s)
+// endTime is how long a server that fails may take to be gone.
+const endTime = time.Second
+
+// Explain ends a process that a client failed with, and adds to the client's
+// error what is known of the server: how it ended, what it said last.
+func (p *Process) Explain(err error) error {
+	// If it is about to end by itself, that says more than that it was killed.
+	select {
+	case <-p.exited:
+	case <-time.After(endTime):
 	}
-	return nil
+	p.Kill()
+	if p.status != "" {
+		err = fmt.Errorf("%w; %s ended by itself: %s", err, p.name, p.status)
+	}
+	if said := p.stderr.String(); said != "" {
+		err = fmt.Errorf("%w; %s said: %s", err, p.name, strings.Join(strings.Fields(said), " "))
+	}
+	return err
 }
 
 // firstLine passes on the first line written to it and drops the rest.
@@ -112,6 +136,12 @@ func (t *tail) Write(b []byte) (int, error) {
 	t.kept = append(t.kept, b[max(0, len(b)-tailBytes):]...)
 	t.kept = t.kept[max(0, len(t.kept)-tailBytes):]
 	return len(b), nil
+}
+
+func (t *tail) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.kept = nil
 }
 
 func (t *tail) String() string {

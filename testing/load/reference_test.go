@@ -3,8 +3,10 @@ package load
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -180,8 +182,16 @@ func TestProcess(t *testing.T) {
 		if _, err := readPosition(t.Context(), Target{Addr: p.Addr}); err == nil {
 			t.Error("the process still serves after Kill")
 		}
-		if err := p.Said(); err != nil {
-			t.Error(err)
+	})
+	t.Run("explains", func(t *testing.T) {
+		p, err := start(t.Context(), "leave")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, lost := readPosition(t.Context(), Target{Addr: p.Addr})
+		err = p.Explain(lost)
+		if lost == nil || !errors.Is(err, lost) || !strings.Contains(err.Error(), "ended by itself: exit status 1; ") || !strings.HasSuffix(err.Error(), " no disk") {
+			t.Errorf("got %v", err)
 		}
 	})
 	t.Run("ends with the context", func(t *testing.T) {
@@ -194,7 +204,7 @@ func TestProcess(t *testing.T) {
 		<-p.exited
 	})
 	for mode, want := range map[string]string{
-		"fail":  "ended before it listened\n" + "said: no disk",
+		"fail":  "ended before it listened; \nsaid: no disk",
 		"other": `printed "hello", not where it listens`,
 	} {
 		t.Run(mode, func(t *testing.T) {
@@ -220,6 +230,15 @@ func play(mode string) int {
 		if err := ServeReference(context.Background(), os.Args[1], "127.0.0.1:0", os.Stdout); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 		}
+	case "leave":
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			panic(err)
+		}
+		fmt.Fprintln(os.Stderr, "welcome")
+		fmt.Printf("listening on http://%s\n", l.Addr())
+		_, _ = l.Accept()
+		fmt.Fprintln(os.Stderr, "no disk")
 	case "fail":
 		fmt.Fprintln(os.Stderr, "no disk")
 	case "other":

@@ -1,0 +1,197 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"fleetledger/agent/runner"
+	"fleetledger/events"
+)
+
+// Claim is a leg that its machine holds.
+type Claim struct {
+	TaskID  string
+	Attempt int
+	// Command has the machine's own argv, in mode split too.
+	Command events.TaskCommand
+	// Lease is how long the claim stands without a heartbeat.
+	Lease time.Duration
+}
+
+// Claim asks for the machine's leg of a task. With the same key the answer is
+// the same.
+func (c *Client) Claim(ctx context.Context, task, machine, key string) (Claim, error) {
+	resp, err := c.Do(ctx, Request{
+		Method: http.MethodPost, Path: Path("v1", "tasks", task, "claim"), Key: key,
+		Body: struct {
+			Machine string `json:"machine"`
+		}{machine},
+	})
+	if err != nil {
+		return Claim{}, err
+	}
+	var a struct {
+		Attempt        int                `json:"attempt"`
+		LeaseExpiresAt time.Time          `json:"lease_expires_at"`
+		Command        events.TaskCommand `json:"command"`
+	}
+	if err := resp.Decode(&a); err != nil {
+		return Claim{}, err
+	}
+	return Claim{TaskID: task, Attempt: a.Attempt, Command: a.Command, Lease: a.LeaseExpiresAt.Sub(resp.now())}, nil
+}
+
+// Heartbeat holds the lease of an attempt. It is tried once: the next heartbeat
+// comes soon enough.
+func (c *Client) Heartbeat(ctx context.Context, task string, attempt int) (lease time.Duration, err error) {
+	resp, err := c.Do(ctx, Request{
+		Method: http.MethodPost, Path: Path("v1", "tasks", task, "attempts", strconv.Itoa(attempt), "heartbeat"), Once: true,
+	})
+	if err != nil {
+		return 0, err
+	}
+	var a struct {
+		LeaseExpiresAt time.Time `json:"lease_expires_at"`
+	}
+	if err := resp.Decode(&a); err != nil {
+		return 0, err
+	}
+	return a.LeaseExpiresAt.Sub(resp.now()), nil
+}
+
+// Report ends an attempt. It is tried once: whoever must not lose it tries again,
+// with the same key.
+func (c *Client) Report(ctx context.Context, task string, attempt int, e events.Envelope, key string) error {
+	_, err := c.Do(ctx, Request{
+		Method: http.MethodPost, Path: Path("v1", "tasks", task, "attempts", strconv.Itoa(attempt), "report"), Key: key, Once: true,
+		Body: struct {
+			Envelope events.Envelope `json:"envelope"`
+		}{e},
+	})
+	return err
+}
+
+// claim claims o, for as long as it takes to get an answer. ok is false if there
+// is nothing to run.
+func (a *Agent) claim(ctx context.Context, o offer) (c Claim, ok bool) {
+	log := a.log.With("task", o.TaskID)
+	// A claim that was sent is waited for, even by an agent that is to stop: broken
+	// off, it would be held by nobody until it lapses.
+	sent, cancel := outlive(ctx, claimPatience)
+	defer cancel()
+	began := time.Now()
+	for try := 1; ; try++ {
+		c, err := a.client.Claim(sent, o.TaskID, a.cfg.Machine, o.key)
+		if err == nil {
+			// The answer may be that of an earlier try, for a lease long lapsed.
+			return c, time.Since(began) < time.Second || a.stillHeld(sent, c)
+		}
+		if ctx.Err() != nil {
+			return c, false
+		}
+		p, refused := errors.AsType[*Problem](err)
+		// A relay may offer a task a moment before it can read it.
+		early := refused && p.Code == "TASK_NOT_FOUND" && try <= earlyTries
+		if refused && final(p) && !early {
+			log.Info("not claimed", "code", p.Code, "reason", p.Detail)
+			return c, false
+		}
+		log.Warn("not claimed yet", "error", err)
+		if pause(ctx, streamBackoff(try)) != nil {
+			return c, false
+		}
+	}
+}
+
+// earlyTries is how often a claim is repeated for a task that is not there yet.
+const earlyTries = 5
+
+// claimPatience is how long a stopping agent waits for the answer to a claim.
+const claimPatience = 2 * time.Second
+
+// outlive returns a context that ends d after ctx.
+func outlive(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return longer, func() {
+		stop()
+		cancel()
+	}
+}
+
+// stillHeld reports whether the relay confirms c's lease.
+func (a *Agent) stillHeld(ctx context.Context, c Claim) bool {
+	_, err := a.client.Heartbeat(ctx, c.TaskID, c.Attempt)
+	if err != nil {
+		a.log.Warn("a claim that took long is not confirmed: nothing is run", "task", c.TaskID, "attempt", c.Attempt, "error", err)
+	}
+	return err == nil
+}
+
+// transport says in envelopes how a command came to its machine.
+const transport = "relay"
+
+// attempt runs a claimed command to its end and leaves its envelope in the outbox.
+func (a *Agent) attempt(ctx context.Context, c Claim) {
+	log := a.log.With("task", c.TaskID, "attempt", c.Attempt)
+	log.Info("running", "argv", c.Command.Argv)
+
+	held, letGo := context.WithCancel(ctx)
+	defer letGo()
+	beats, stopBeats := context.WithCancel(held)
+	var beating sync.WaitGroup
+	beating.Go(func() { a.heartbeats(beats, c, letGo) })
+	env := runner.Run(held, a.cfg.Policy, runner.Command{
+		Argv: c.Command.Argv, Cwd: c.Command.Cwd, Env: c.Command.Env, EnvFrom: c.Command.EnvFrom, TimeoutSeconds: c.Command.TimeoutSeconds,
+	})
+	stopBeats()
+	beating.Wait()
+
+	env.Machine, env.Transport, env.AgentVersion = a.cfg.Machine, transport, a.cfg.Version
+	// A crash here leaves a lease that lapses, and no record.
+	env.Memory = a.memory.Append(events.MemoryRecord{Envelope: env, Argv: c.Command.Argv, Tags: c.Command.Tags, TaskID: c.TaskID})
+	if !env.Memory.Written {
+		log.Error("the run could not be remembered on this machine", "reason", env.Memory.ReasonCode, "state", a.cfg.StateDir)
+	}
+	// A crash here leaves a record of a run that the relay will call lost.
+	a.outbox.put(unreported{TaskID: c.TaskID, Attempt: c.Attempt, Envelope: env, Key: NewKey()})
+	log.Info("ended", "outcome", env.Outcome, "reason", env.Reason, "elapsed_ms", env.ElapsedMS)
+}
+
+// The bounds of the time between two heartbeats.
+const (
+	minBeat = 100 * time.Millisecond
+	maxBeat = 30 * time.Second
+)
+
+// beat is the time between heartbeats for a lease: three may be lost.
+func beat(lease time.Duration) time.Duration { return min(max(lease/4, minBeat), maxBeat) }
+
+// heartbeats holds c's lease until ctx ends. If the relay says that the attempt
+// is over, it stops the command by calling letGo. A relay that cannot be reached
+// ends nothing: it renews open leases when it is back.
+func (a *Agent) heartbeats(ctx context.Context, c Claim, letGo func()) {
+	interval := beat(c.Lease)
+	log := a.log.With("task", c.TaskID, "attempt", c.Attempt)
+	for pause(ctx, interval) == nil {
+		try, cancel := context.WithTimeout(ctx, max(interval, time.Second))
+		lease, err := a.client.Heartbeat(try, c.TaskID, c.Attempt)
+		cancel()
+		p, refused := errors.AsType[*Problem](err)
+		switch {
+		case err == nil:
+			interval = beat(lease)
+		case refused && !p.temporary() && p.Code != "":
+			// ATTEMPT_ENDED; or the machine was suspended, which lapses its leases.
+			log.Warn("the attempt is over for the relay: its command is stopped", "code", p.Code, "error", err)
+			letGo()
+			return
+		case ctx.Err() == nil:
+			log.Warn("a heartbeat was not answered", "error", err)
+		}
+	}
+}

@@ -1,0 +1,3 @@
+package runner
+
+func platformHelper(string, []string) int { return 64 }

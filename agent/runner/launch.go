@@ -1,0 +1,126 @@
+package runner
+
+import (
+	"slices"
+	"strings"
+)
+
+// shells are the programs that run a script given as text.
+var shells = []string{
+	"sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh", "yash",
+	"fish", "csh", "tcsh", "nu", "elvish", "xonsh", "cmd", "powershell", "pwsh",
+}
+
+// programName is the bare name of a program: no directory, no Windows
+// extension, no dash of a login shell. Both separators count on every system,
+// because argv may come from another machine's history.
+func programName(argv0 string) string {
+	name := argv0[strings.LastIndexAny(argv0, `/\`)+1:]
+	if dot := strings.LastIndexByte(name, '.'); dot > 0 {
+		switch ext := strings.ToLower(name[dot:]); ext {
+		case ".exe", ".com", ".cmd", ".bat":
+			name = strings.ToLower(name[:dot])
+		}
+	}
+	return strings.TrimPrefix(name, "-")
+}
+
+func isShell(argv0 string) bool { return slices.Contains(shells, programName(argv0)) }
+
+// launcher describes a program whose purpose is to start another one: the
+// options before the other program's name.
+type launcher struct {
+	flags  string   // short options without a value
+	values string   // short options with a value, attached or as the next argument
+	long   []string // long options without a value
+	// longValues are long options with a value, after "=" or as the next argument.
+	longValues []string
+	assigns    bool // NAME=VALUE arguments come before the program
+	operands   int  // arguments that come before the program, such as a duration
+	digits     bool // -10 is an option (nice)
+}
+
+// launchers leaves out every option that changes which program is started in a
+// way not read here (env -S, sudo -s): an option that is not listed makes the
+// command unreadable, which a Policy refuses.
+var launchers = map[string]launcher{
+	"env": {flags: "iv0", values: "uC", assigns: true,
+		long:       []string{"ignore-environment", "null", "debug", "default-signal", "ignore-signal", "block-signal"},
+		longValues: []string{"unset", "chdir"}},
+	"nice":    {values: "n", longValues: []string{"adjustment"}, digits: true},
+	"ionice":  {flags: "t", values: "cn", long: []string{"ignore"}, longValues: []string{"class", "classdata"}},
+	"nohup":   {},
+	"setsid":  {flags: "cfw", long: []string{"ctty", "fork", "wait"}},
+	"time":    {flags: "apvql", values: "of", long: []string{"append", "portability", "verbose", "quiet"}, longValues: []string{"output", "format"}},
+	"timeout": {flags: "vfp", values: "ks", long: []string{"foreground", "preserve-status", "verbose"}, longValues: []string{"kill-after", "signal"}, operands: 1},
+	"stdbuf":  {values: "ioe", longValues: []string{"input", "output", "error"}},
+	"sudo":    {flags: "AbEHknPS", values: "ugpCDRT", assigns: true, long: []string{"preserve-env", "non-interactive", "set-home", "stdin", "background"}, longValues: []string{"user", "group", "chdir", "prompt"}},
+	"doas":    {flags: "nL", values: "uC"},
+	"xargs": {flags: "0rtxpo", values: "nILPdaEsR",
+		long:       []string{"null", "no-run-if-empty", "verbose", "exit", "interactive", "open-tty"},
+		longValues: []string{"max-args", "max-procs", "delimiter", "arg-file", "max-chars"}},
+	"busybox": {},
+	"toybox":  {},
+}
+
+// launched reads the command that argv's program starts, if that is a launcher.
+// inner is empty if it starts none (a bare env). readable is false when the
+// options do not say for certain what is started.
+func launched(argv []string) (inner []string, isLauncher, readable bool) {
+	l, ok := launchers[programName(argv[0])]
+	if !ok {
+		return nil, false, true
+	}
+	rest := argv[1:]
+	for len(rest) > 0 {
+		arg := rest[0]
+		if arg == "--" {
+			rest = rest[1:]
+			break
+		}
+		if len(arg) < 2 || arg[0] != '-' {
+			break
+		}
+		used, ok := l.option(rest)
+		if !ok {
+			return nil, true, false
+		}
+		rest = rest[min(used, len(rest)):]
+	}
+	if l.assigns {
+		for len(rest) > 0 && strings.Contains(rest[0], "=") {
+			rest = rest[1:]
+		}
+	}
+	return rest[min(l.operands, len(rest)):], true, true
+}
+
+// option says how many arguments the option at args[0] takes up.
+func (l launcher) option(args []string) (used int, ok bool) {
+	arg := args[0]
+	if name, isLong := strings.CutPrefix(arg, "--"); isLong {
+		name, _, attached := strings.Cut(name, "=")
+		switch {
+		case slices.Contains(l.longValues, name) && !attached:
+			return 2, true
+		case slices.Contains(l.longValues, name), slices.Contains(l.long, name):
+			return 1, true
+		}
+		return 0, false
+	}
+	if l.digits && strings.Trim(arg[1:], "0123456789") == "" {
+		return 1, true
+	}
+	for i := 1; i < len(arg); i++ {
+		switch {
+		case strings.IndexByte(l.values, arg[i]) >= 0:
+			if i == len(arg)-1 {
+				return 2, true
+			}
+			return 1, true
+		case strings.IndexByte(l.flags, arg[i]) < 0:
+			return 0, false
+		}
+	}
+	return 1, true
+}

@@ -1,0 +1,178 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Subscription is one event stream of a relay (Server-Sent Events).
+type Subscription struct {
+	Path  string
+	Query url.Values
+	// LastID is the id of the last event seen; empty starts where the query says.
+	LastID string
+	// Connected and Lost, unless nil, are told when the stream stands and when it
+	// broke: why, and how long until it is tried again.
+	Connected func()
+	Lost      func(err error, wait time.Duration)
+}
+
+// ServerEvent is one event of a stream.
+type ServerEvent struct {
+	ID   string
+	Name string
+	Data []byte
+}
+
+const (
+	// streamIdle is how long a stream may say nothing, heartbeats included,
+	// before it counts as broken.
+	streamIdle = 40 * time.Second
+	// streamWait bounds the wait before a stream is opened again.
+	streamWait = 15 * time.Second
+	// maxEvent bounds one event of a stream.
+	maxEvent = 4 << 20
+)
+
+// Subscribe calls each for every event of the stream, in order and from one
+// goroutine. A stream that breaks is opened again, resuming after the last event
+// that each returned nil for. It returns when ctx ends, with ctx's error; when
+// each fails, with that error; and when the relay refuses the stream, with its
+// *Problem, unless that is temporary.
+func (c *Client) Subscribe(ctx context.Context, s Subscription, each func(ServerEvent) error) error {
+	var failed error // each's
+	for try := 1; ; try++ {
+		began := time.Now()
+		err := c.follow(ctx, s, func(e ServerEvent) error {
+			if failed = each(e); failed != nil {
+				return failed
+			}
+			if e.ID != "" {
+				s.LastID = e.ID
+			}
+			try = 1
+			return nil
+		})
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if failed != nil {
+			return failed
+		}
+		p, isProblem := errors.AsType[*Problem](err)
+		if isProblem && !p.temporary() {
+			return err
+		}
+		if time.Since(began) > streamIdle {
+			try = 1
+		}
+		wait := streamBackoff(try)
+		if isProblem {
+			wait = max(wait, min(p.retryAfter(), streamWait))
+		}
+		if s.Lost != nil {
+			s.Lost(err, wait)
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
+}
+
+func streamBackoff(try int) time.Duration {
+	return min(streamWait, backoff(min(try, 7))*time.Duration(max(1, try-5)))
+}
+
+// follow reads one connection's worth of a stream. It never returns nil: a stream
+// that ends was broken off.
+func (c *Client) follow(ctx context.Context, s Subscription, each func(ServerEvent) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// A relay that vanished without a word would be waited for without end.
+	idle := time.AfterFunc(streamIdle, func() { cancel(errIdle) })
+	defer idle.Stop()
+
+	req, err := c.request(ctx, Request{Method: http.MethodGet, Path: s.Path, Query: s.Query}, nil)
+	if err != nil {
+		return err
+	}
+	req.Header.Set("Accept", "text/event-stream")
+	if s.LastID != "" {
+		req.Header.Set("Last-Event-ID", s.LastID)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return c.unreachable(idleOr(ctx, err))
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		// A body that cannot be read makes a problem without a document.
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+		p := problemFrom(resp, body)
+		p.addRetryAfter(resp.Header)
+		return p
+	}
+	if s.Connected != nil {
+		s.Connected()
+	}
+	err = readEvents(resp.Body, func() { idle.Reset(streamIdle) }, each)
+	if err == nil {
+		return fmt.Errorf("the relay at %s ended the stream", c.Address())
+	}
+	return fmt.Errorf("the stream from the relay at %s broke off: %w", c.Address(), idleOr(ctx, err))
+}
+
+var errIdle = fmt.Errorf("it said nothing for %v", streamIdle)
+
+// idleOr is err, unless that only tells that the stream was silent for too long.
+func idleOr(ctx context.Context, err error) error {
+	if errors.Is(context.Cause(ctx), errIdle) {
+		return errIdle
+	}
+	return err
+}
+
+// readEvents parses an event stream as the HTML standard has it, but for the
+// field retry. alive is called with each line.
+func readEvents(r io.Reader, alive func(), each func(ServerEvent) error) error {
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, 4<<10), maxEvent)
+	var e ServerEvent
+	var data []string
+	size := 0
+	for lines.Scan() {
+		alive()
+		line := lines.Text()
+		if line == "" {
+			if data != nil {
+				e.Data = []byte(strings.Join(data, "\n"))
+				if err := each(e); err != nil {
+					return err
+				}
+			}
+			e, data, size = ServerEvent{}, nil, 0
+			continue
+		}
+		field, value, _ := strings.Cut(line, ":")
+		value = strings.TrimPrefix(value, " ")
+		switch field {
+		case "id":
+			e.ID = value
+		case "event":
+			e.Name = value
+		case "data":
+			if size += len(value); size > maxEvent {
+				return fmt.Errorf("an event of the stream has more than %d bytes", maxEvent)
+			}
+			data = append(data, value)
+		}
+	}
+	return lines.Err()
+}

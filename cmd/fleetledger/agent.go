@@ -1,0 +1,98 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"fleetledger/agent"
+	"fleetledger/agent/runner"
+	"fleetledger/events"
+)
+
+func (a *app) agentCommand() *cobra.Command {
+	var machine, state string
+	var allow, roots []string
+	var parallel int
+	cmd := &cobra.Command{
+		Use:   "agent --machine ID [--allow PROGRAM]... [--root DIR]...",
+		Short: "Take this machine's offers, run them and report",
+		Long: strings.TrimSpace(`
+Take the offers of one machine, run what its allow-list permits, and report how it
+ended. It runs until SIGTERM or SIGINT: then it takes nothing more, stops what is
+running and reports that as cancelled.
+
+A program runs only if --allow names it exactly as the task does, without a shell
+unless the list names the shell, in a directory under a --root (default: the
+working directory). The list is no sandbox: what is allowed has this user's rights.
+
+The state directory keeps memory.jsonl, what this machine ran, and outbox/, what is
+not reported yet: reports wait there for a relay that is away, over restarts of
+either side.`),
+		Example: `  fleetledger agent --machine m1 --token-file m1.token --allow go --allow git --root /srv/project`,
+		Args:    cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			if !events.ValidID(machine) {
+				return misused("--machine %q is not an id", machine)
+			}
+			if parallel < 1 {
+				return misused("--parallel is at least 1")
+			}
+			policy, err := runner.NewPolicy(allow, roots)
+			if err != nil {
+				return err
+			}
+			if state == "" {
+				if state, err = defaultState(machine); err != nil {
+					return err
+				}
+			}
+			client, err := a.client(cmd)
+			if err != nil {
+				return err
+			}
+			logger := a.newLogger(slog.LevelInfo)
+			if len(allow) == 0 {
+				logger.Warn("this machine allows no program: every task is refused; start the agent with --allow PROGRAM")
+			}
+			worker, err := agent.New(client, agent.Config{
+				Machine: machine, Policy: policy, StateDir: state, Version: version(), Parallel: parallel, Logger: logger,
+			})
+			if err != nil {
+				return tryNext(err, "name a directory that can be written to with --state DIR")
+			}
+			err = worker.Run(cmd.Context())
+			if p, ok := errors.AsType[*agent.Problem](err); ok && (p.Status == 401 || p.Status == 403) {
+				return tryNext(fmt.Errorf("the relay does not let this token take the offers of %s: %w", machine, err),
+					"fleetledger actors register "+machine+" --kind machine --level 10 --save-token "+machine+".token, then give that file with --token-file")
+			}
+			return err
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&machine, "machine", "", "id of this machine")
+	flags.StringArrayVar(&allow, "allow", nil, "program that may be run, as tasks name it (repeat)")
+	flags.StringArrayVar(&roots, "root", nil, "directory under which commands may run (repeat; default: the working directory)")
+	flags.StringVar(&state, "state", "", "state directory (default: fleetledger/MACHINE in the user's configuration directory)")
+	flags.IntVar(&parallel, "parallel", 1, "how many commands run at once")
+	_ = cmd.MarkFlagRequired("machine") // it exists
+	return cmd
+}
+
+// defaultState lies outside of the working directory: state beside a checkout
+// would make every run in it look dirty.
+func defaultState(machine string) (string, error) {
+	if dir := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "fleetledger", machine), nil
+	}
+	dir, err := os.UserConfigDir()
+	if err != nil {
+		return "", tryNext(fmt.Errorf("no place for the agent's state: %w", err), "name one with --state DIR")
+	}
+	return filepath.Join(dir, "fleetledger", machine), nil
+}

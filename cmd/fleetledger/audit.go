@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"fleetledger/agent"
+	"fleetledger/commands/audit"
+	"fleetledger/events"
+	"fleetledger/events/pebblelog"
+)
+
+func (a *app) auditCommand() *cobra.Command {
+	var fleet string
+	cmd := &cobra.Command{
+		Use:   "audit [--data DIR | --server URL]",
+		Short: "Check the whole record and decide every recorded decision again",
+		Long: strings.TrimSpace(`
+Read a fleet's record from its first event and believe none of it: check order,
+hashes and payloads, decide every recorded decision again from the events before it,
+and rebuild the projections.
+
+With --data it reads a data directory, without a server and without changing a byte
+there; else it asks the server, which compares its live projections too. Each
+finding names its position. Exit code 0 means that there is none.`),
+		Example: `  fleetledger audit
+  fleetledger audit --data /mnt/backup/fleetledger-data --json`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			offline := cmd.Flags().Changed("data")
+			if offline && a.server != "" {
+				return misused("--data audits a directory and --server a server: give one of them")
+			}
+			ask := a.auditServer
+			if offline {
+				ask = func(cmd *cobra.Command) (jsontext.Value, error) { return a.auditData(cmd.Context(), fleet) }
+			}
+			raw, err := ask(cmd)
+			if err != nil {
+				return err
+			}
+			return a.showReport(raw)
+		}),
+	}
+	cmd.Flags().StringVar(&fleet, "fleet", defaultFleet, "with --data: which fleet")
+	return cmd
+}
+
+// auditServer has the server audit itself, and returns its report.
+func (a *app) auditServer(cmd *cobra.Command) (jsontext.Value, error) {
+	c, err := a.client(cmd)
+	if err != nil {
+		return nil, err
+	}
+	ctx := cmd.Context()
+	resp, err := c.Post(ctx, "/v1/audit", nil)
+	note := a.newProgress("audited")
+	defer note.end()
+	// An audit is no event: there is nothing to wait on but to ask again.
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		if err != nil {
+			return nil, a.unanswered(err)
+		}
+		var run struct {
+			AuditID  string `json:"audit_id"`
+			Status   string `json:"status"`
+			Progress struct {
+				Done uint64 `json:"done"`
+				Of   uint64 `json:"of"`
+			} `json:"progress"`
+			Report  jsontext.Value `json:"report"`
+			Failure string         `json:"failure"`
+		}
+		if err := resp.Decode(&run); err != nil {
+			return nil, err
+		}
+		switch run.Status {
+		case "done":
+			return run.Report, nil
+		case "failed":
+			return nil, fmt.Errorf("the audit could not be finished: %s", run.Failure)
+		}
+		note.at(run.Progress.Done, run.Progress.Of)
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, errors.New("waiting was broken off; the audit goes on at the server")
+		}
+		resp, err = c.Get(ctx, agent.Path("v1", "audit", run.AuditID), nil)
+	}
+}
+
+// auditData audits the log of a fleet in the data directory.
+func (a *app) auditData(ctx context.Context, fleet string) (jsontext.Value, error) {
+	if err := existingData(a.data); err != nil {
+		return nil, err
+	}
+	names, err := fleetNames(a.data)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(fleetDir(a.data, fleet)); err != nil {
+		return nil, tryNext(fmt.Errorf("there is no fleet %s in %s", fleet, a.data), "name one with --fleet: "+strings.Join(names, ", "))
+	}
+	if len(names) > 1 && !a.json {
+		printer{a.err}.f("only fleet %s is audited; there are: %s\n", fleet, strings.Join(names, ", "))
+	}
+	report, err := a.auditLog(ctx, fleet)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(report)
+}
+
+// findingIndex is the kind of a finding about an index, which audit.Run does not
+// see; findingFleet one about whose log it is.
+const (
+	findingIndex = "index"
+	findingFleet = "fleet"
+)
+
+// auditLog reads the log of a fleet past whatever is damaged in it.
+func (a *app) auditLog(ctx context.Context, fleet string) (audit.Report, error) {
+	note := a.newProgress("audited")
+	defer note.end()
+	var read pebblelog.Audit
+	misplaced := map[events.Position]string{} // what is wrong with records that can be read
+	stopped := errors.New("stopped")
+	source := func(yield func(events.Record, error) bool) {
+		// What Pebble would log of damage are the findings.
+		opts := pebblelog.Options{Logger: slog.New(slog.DiscardHandler)}
+		var err error
+		read, err = pebblelog.ReadForAudit(fleetDir(a.data, fleet), opts, func(p events.Position, r events.Record, wrong error) error {
+			corrupt, ok := errors.AsType[*events.CorruptError](wrong)
+			if wrong != nil && !ok {
+				corrupt = &events.CorruptError{Position: p, Detail: wrong.Error()}
+			}
+			more := true
+			switch {
+			case corrupt == nil:
+				more = yield(r, nil)
+			case r.LeafHash.IsZero() || r.Payload == nil && !r.Erased:
+				more = yield(events.Record{}, corrupt)
+			default:
+				misplaced[p] = corrupt.Detail
+				more = yield(r, nil)
+			}
+			if !more {
+				return stopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, stopped) {
+			yield(events.Record{}, err)
+		}
+	}
+	report, err := audit.Run(ctx, source, nil, func(done events.Position) { note.at(uint64(done), 0) })
+	if errors.Is(err, events.ErrLocked) {
+		return report, tryNext(fmt.Errorf("the data directory %s is in use by another process", a.data), "audit the server itself: fleetledger audit --server URL")
+	}
+	if err != nil {
+		return report, err
+	}
+	for _, f := range report.Findings {
+		delete(misplaced, f.Position) // told in the audit's own words
+	}
+	for _, p := range slices.Sorted(maps.Keys(misplaced)) {
+		report.Add(audit.Finding{Kind: audit.Chain, Position: p, Detail: misplaced[p]})
+	}
+	if read.Damage != nil {
+		report.Add(audit.Finding{Kind: audit.Anchor, Position: read.Damage.Position, Detail: read.Damage.Detail})
+	}
+	for _, c := range read.Index {
+		report.Add(audit.Finding{Kind: findingIndex, Position: c.Position, Detail: c.Detail})
+	}
+	if read.Fleet != fleet {
+		report.Add(audit.Finding{Kind: findingFleet, Position: 1, Detail: "the directory holds the log of another fleet", Expected: fleet, Actual: read.Fleet})
+	}
+	return report, nil
+}
+
+// showReport shows what an audit found; findings make the exit code 1.
+func (a *app) showReport(raw jsontext.Value) error {
+	var r struct {
+		OK                  bool  `json:"ok"`
+		From                int64 `json:"from"`
+		To                  int64 `json:"to"`
+		Events              int   `json:"events"`
+		Erased              int   `json:"erased"`
+		DecisionsRederived  int   `json:"decisions_rederived"`
+		ProjectionsCompared int   `json:"projections_compared"`
+		CheckpointsVerified int   `json:"checkpoints_verified"`
+		Findings            []struct {
+			Kind     string         `json:"kind"`
+			Position int64          `json:"position"`
+			Stream   string         `json:"stream"`
+			Detail   string         `json:"detail"`
+			Expected jsontext.Value `json:"expected"`
+			Actual   jsontext.Value `json:"actual"`
+		} `json:"findings"`
+		FindingsOmitted int   `json:"findings_omitted"`
+		ElapsedMS       int64 `json:"elapsed_ms"`
+	}
+	if err := json.Unmarshal(raw, &r); err != nil {
+		return fmt.Errorf("the report cannot be read: %w", err)
+	}
+	if a.json {
+		if err := a.printJSON(raw); err != nil {
+			return err
+		}
+	} else {
+		p := printer{a.out}
+		if r.OK {
+			p.f("ok: nothing to find\n")
+		} else {
+			p.f("%s\n", count(len(r.Findings)+r.FindingsOmitted, "finding"))
+		}
+		p.f("  %s, positions %d to %d, in %s\n", count(r.Events, "event"), r.From, r.To, elapsed(r.ElapsedMS))
+		p.f("  %s decided again, %s compared, %s verified, %s erased\n", count(r.DecisionsRederived, "decision"),
+			count(r.ProjectionsCompared, "projection"), count(r.CheckpointsVerified, "checkpoint"), count(r.Erased, "payload"))
+		for _, f := range r.Findings {
+			p.f("position %d: %s: %s", f.Position, f.Kind, f.Detail)
+			if f.Stream != "" {
+				p.f(" (stream %s)", f.Stream)
+			}
+			p.f("\n")
+			if len(f.Expected) > 0 {
+				p.f("  expected  %s\n", string(f.Expected))
+			}
+			if len(f.Actual) > 0 {
+				p.f("  actual    %s\n", string(f.Actual))
+			}
+		}
+		if r.FindingsOmitted > 0 {
+			p.f("and %s more\n", count(r.FindingsOmitted, "finding"))
+		}
+	}
+	if !r.OK {
+		return errQuiet
+	}
+	return nil
+}
+
+// progress tells on a terminal how far long work is, on one line.
+type progress struct {
+	app  *app
+	what string
+	told bool
+}
+
+func (a *app) newProgress(what string) *progress { return &progress{app: a, what: what} }
+
+func (p *progress) at(done, of uint64) {
+	if !isTerminal(p.app.err) {
+		return
+	}
+	p.told = true
+	if of > 0 {
+		fmt.Fprintf(p.app.err, "\r%s %d of %d events\x1b[K", p.what, done, of)
+	} else {
+		fmt.Fprintf(p.app.err, "\r%s %d events\x1b[K", p.what, done)
+	}
+}
+
+func (p *progress) end() {
+	if p.told {
+		fmt.Fprint(p.app.err, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fleetledger/commands"
+	"fleetledger/relay"
+)
+
+type serveFlags struct {
+	listen          string
+	tlsCert, tlsKey string
+	insecureHTTP    bool
+}
+
+func (a *app) serveCommand() *cobra.Command {
+	var f serveFlags
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve the fleets of a data directory",
+		Long: strings.TrimSpace(`
+Serve the fleets of a data directory over HTTP. On a new or empty directory it
+founds the fleet "default", with an actor root whose token it writes to
+root.token there. Once ready it prints one line on stdout: listening on URL.
+SIGTERM and SIGINT drain it and end it with exit code 0.
+
+Only addresses of this machine are listened on in the clear; any other needs
+--tls-cert and --tls-key, or --insecure-http behind a proxy that does TLS.`),
+		Example: `  fleetledger serve
+  fleetledger serve --data /var/lib/fleetledger --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(); err != nil {
+				return err
+			}
+			return a.serve(cmd.Context(), f)
+		}),
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.listen, "listen", defaultListen, "address to listen on; port 0 takes a free one")
+	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with the certificate chain (PEM)")
+	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the certificate's key (PEM)")
+	flags.BoolVar(&f.insecureHTTP, "insecure-http", false, "listen in the clear on an address that others reach")
+	return cmd
+}
+
+func (f serveFlags) tls() bool { return f.tlsCert != "" }
+
+func (f serveFlags) check() error {
+	host, _, err := net.SplitHostPort(f.listen)
+	switch {
+	case err != nil:
+		return misused("--listen %s: it looks like %s: %v", f.listen, defaultListen, err)
+	case (f.tlsCert == "") != (f.tlsKey == ""):
+		return misused("--tls-cert and --tls-key go together")
+	case f.tls() && f.insecureHTTP:
+		return misused("--insecure-http contradicts --tls-cert")
+	case !f.tls() && !f.insecureHTTP && !isLoopbackHost(host):
+		return misused("--listen %s is an address that others may reach, and tokens would pass in the clear: give --tls-cert and --tls-key, or --insecure-http behind a proxy that does TLS", f.listen)
+	}
+	return nil
+}
+
+// drainTime is how long requests under way may take once the server is to stop.
+const drainTime = 5 * time.Second
+
+// serve is the server from its first line to its last.
+func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
+	logger := a.newLogger(slog.LevelInfo)
+
+	// The address first: a port that is taken must not cost a founding.
+	listener, err := net.Listen("tcp", f.listen)
+	if err != nil {
+		return tryNext(fmt.Errorf("listen on %s: %w", f.listen, err), "fleetledger serve --listen 127.0.0.1:0, or stop what has the port")
+	}
+	defer listener.Close()
+
+	if err := makeData(a.data); err != nil {
+		return err
+	}
+	fleets, isNew, err := a.openFleets(ctx, logger)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, l := range fleets {
+			err = errors.Join(err, l.Log().Close())
+		}
+	}()
+
+	rel := relay.New(fleets, relay.Config{Version: version(), Logger: logger})
+	server := relay.NewServer(rel.Handler())
+	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)
+
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	ended := make(chan error, 2)
+	work.Go(func() {
+		if err := rel.Run(running); err != nil && running.Err() == nil {
+			ended <- fmt.Errorf("the relay ended: %w", err)
+		}
+	})
+	work.Go(func() {
+		scheme := func() error { return server.Serve(listener) }
+		if f.tls() {
+			scheme = func() error { return server.ServeTLS(listener, f.tlsCert, f.tlsKey) }
+		}
+		if err := scheme(); !errors.Is(err, http.ErrServerClosed) {
+			ended <- fmt.Errorf("the HTTP server ended: %w", err)
+		}
+	})
+
+	address := f.address(listener)
+	if isNew {
+		a.welcome(address)
+	}
+	if _, err := fmt.Fprintf(a.out, "listening on %s\n", address); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case err = <-ended:
+	}
+
+	logger.Info("draining")
+	rel.Drain()
+	limit, cancel := context.WithTimeout(running, drainTime)
+	defer cancel()
+	if server.Shutdown(limit) != nil {
+		// What is under way after drainTime is cut off; its client asks again.
+		_ = server.Close()
+	}
+	return err
+}
+
+// address is the URL under which the server is reached.
+func (f serveFlags) address(l net.Listener) string {
+	scheme := "http"
+	if f.tls() {
+		scheme = "https"
+	}
+	// The host as it was named; the port as it was given out.
+	host, _, _ := net.SplitHostPort(f.listen)
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// openFleets opens every fleet of the data directory, and founds the default one
+// if there is none yet.
+func (a *app) openFleets(ctx context.Context, logger *slog.Logger) (fleets map[string]*commands.Ledger, isNew bool, err error) {
+	names, err := fleetNames(a.data)
+	if err != nil {
+		return nil, false, err
+	}
+	if len(names) == 0 {
+		names = []string{defaultFleet}
+	}
+	fleets = map[string]*commands.Ledger{}
+	defer func() {
+		if err != nil {
+			for _, l := range fleets {
+				err = errors.Join(err, l.Log().Close())
+			}
+		}
+	}()
+	for _, name := range names {
+		l, err := openFleet(a.data, name, logger)
+		if err != nil {
+			return fleets, false, err
+		}
+		fleets[name] = l
+		switch founded := l.Log().Durable() > 0; {
+		case founded:
+			a.noteRootToken(name)
+		case name == defaultFleet:
+			if err := found(ctx, l, a.data, name); err != nil {
+				return fleets, false, err
+			}
+			isNew = true
+		default:
+			return fleets, false, tryNext(fmt.Errorf("fleet %s was never founded", name), "fleetledger fleet found "+name+" --data "+shellWord(a.data))
+		}
+	}
+	return fleets, isNew, nil
+}
+
+// noteRootToken tells the way out if a crash between the founding and the writing
+// of root's token has left nobody with one.
+func (a *app) noteRootToken(fleet string) {
+	name := rootTokenFile(a.data, fleet)
+	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	printer{a.err}.f("there is no %s. If root's token is kept nowhere else, stop this server and get a new one:\n  fleetledger root-token reset --data %s --fleet %s\n",
+		name, shellWord(a.data), fleet)
+}
+
+// welcome says what to do with a new fleet.
+func (a *app) welcome(address string) {
+	server, data := "", ""
+	if address != defaultServer {
+		server = " --server " + address
+	}
+	if a.data != defaultData {
+		data = " --data " + shellWord(a.data)
+	}
+	p := printer{a.err}
+	p.f("fleet %s is founded; the token of its root is in %s.\n", defaultFleet, rootTokenFile(a.data, defaultFleet))
+	p.f("Next, in another terminal: a machine, its agent, and a task for it:\n")
+	p.f("  fleetledger actors register m1 --kind machine --level 10 --save-token m1.token%s%s\n", server, data)
+	p.f("  fleetledger agent --machine m1 --token-file m1.token --allow whoami%s\n", server)
+	p.f("  fleetledger task submit --target m1 --wait%s%s -- whoami\n", server, data)
+}

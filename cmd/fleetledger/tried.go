@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"fleetledger/agent"
+	"fleetledger/events"
+)
+
+// tried is what is known of one command.
+type tried struct {
+	Command   string    `json:"command"`
+	Machine   string    `json:"machine"`
+	Repo      string    `json:"repo"`
+	Runs      int       `json:"runs"`
+	Succeeded int       `json:"succeeded"`
+	Failed    int       `json:"failed"`
+	Masked    int       `json:"masked"`
+	FirstAt   time.Time `json:"first_at"`
+	LastAt    time.Time `json:"last_at"`
+	Last      struct {
+		TaskID     string         `json:"task_id"`
+		RecordID   string         `json:"record_id"`
+		Outcome    events.Outcome `json:"outcome"`
+		ExitCode   *int           `json:"exit_code"`
+		Masked     bool           `json:"masked"`
+		ElapsedMS  int64          `json:"elapsed_ms"`
+		Commit     string         `json:"commit"`
+		StdoutTail string         `json:"stdout_tail"`
+		StderrTail string         `json:"stderr_tail"`
+	} `json:"last"`
+	Conclusions []conclusion `json:"conclusions"`
+	WhyMatched  string       `json:"why_matched"`
+}
+
+type conclusion struct {
+	By   string    `json:"by"`
+	At   time.Time `json:"at"`
+	Text string    `json:"text"`
+}
+
+func (a *app) triedCommand() *cobra.Command {
+	var machine, repo string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "tried QUERY",
+		Short: "Ask what was already tried, and what happened",
+		Long: `Ask what was already tried. Every command that the query matches is shown with all
+its runs counted, its last run, and what was concluded: the same command first, then
+the same phrase, then the same words. "exit 0, masked" is a run whose shell form can
+hide a failure; it is not counted as succeeded.`,
+		Example: `  fleetledger tried 'go test ./...' --machine m1`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: a.does(func(cmd *cobra.Command, args []string) error {
+			q := url.Values{"q": {strings.Join(args, " ")}, "limit": {strconv.Itoa(limit)}}
+			setQuery(q, "machine", machine)
+			setQuery(q, "repo", repo)
+			return a.get(cmd, "/v1/tried", q, func(p printer, r *agent.Response) error {
+				var answer struct {
+					Answers []tried `json:"answers"`
+					Scope   scope   `json:"scope"`
+				}
+				if err := r.Decode(&answer); err != nil {
+					return err
+				}
+				if len(answer.Answers) == 0 {
+					a.nothing("runs", answer.Scope)
+				}
+				for i, t := range answer.Answers {
+					if i > 0 {
+						p.f("\n")
+					}
+					t.show(p, time.Now())
+				}
+				return nil
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&machine, "machine", "", "only runs on this machine")
+	cmd.Flags().StringVar(&repo, "repo", "", "only runs in this repository")
+	cmd.Flags().IntVar(&limit, "limit", 10, "how many commands at most")
+	return cmd
+}
+
+func (t tried) show(p printer, now time.Time) {
+	p.f("%s\n", t.Command)
+	where := "on " + t.Machine
+	if t.Repo != "" {
+		where += " in " + t.Repo
+	}
+	counts := fmt.Sprintf("%d succeeded, %d failed", t.Succeeded, t.Failed)
+	if t.Masked > 0 {
+		counts += fmt.Sprintf(", %d with exit 0, masked", t.Masked)
+	}
+	p.f("  %s %s: %s (%s)\n", count(t.Runs, "run"), where, counts, strings.ReplaceAll(t.WhyMatched, "_", " "))
+	end := strings.ReplaceAll(string(t.Last.Outcome), "_", " ")
+	if t.Last.ExitCode != nil {
+		end = triedRun{ExitCode: t.Last.ExitCode, Masked: t.Last.Masked}.end()
+	}
+	at := ""
+	if t.Last.Commit != "" {
+		at = " at " + t.Last.Commit[:min(12, len(t.Last.Commit))]
+	}
+	id := t.Last.TaskID
+	if id == "" {
+		id = t.Last.RecordID
+	}
+	p.f("  last %s ago: %s after %s%s (%s)\n", age(t.LastAt, now), end, elapsed(t.Last.ElapsedMS), at, id)
+	for _, o := range []struct{ name, tail string }{{"stdout", t.Last.StdoutTail}, {"stderr", t.Last.StderrTail}} {
+		if o.tail != "" {
+			p.f("    %s:\n", o.name)
+			p.block("      ", o.tail)
+		}
+	}
+	for _, c := range t.Conclusions {
+		p.f("  %s concluded, %s ago:\n", c.By, age(c.At, now))
+		p.block("      ", c.Text)
+	}
+}

@@ -1,0 +1,213 @@
+package pebblelog
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"fleetledger/events"
+	"fleetledger/events/seal"
+)
+
+// Audit is what ReadForAudit found besides the events.
+type Audit struct {
+	// Fleet is the fleet that the directory was made for, "" if that is lost.
+	Fleet string
+	// Size is the position of the last event there is, Root the Merkle root of all
+	// up to it. Root is zero if a header on the way could not be read.
+	Size uint64
+	Root events.Hash
+	// Anchor is the newest valid anchor record, nil if there is none; Slots says
+	// what is wrong with each slot of the anchor file, nil for a valid one. One bad
+	// slot is no damage: a write to it was interrupted.
+	Anchor *Head
+	Slots  [2]error
+	// Damage says that the log is not what the anchor vouches for; nil if it is.
+	Damage *DamagedError
+	// Index lists entries of the indexes that disagree with the events, at most
+	// MaxIndexProblems. They can be made again from the headers.
+	Index []*events.CorruptError
+}
+
+// ReadForAudit reads a log that no program has open, and changes nothing. It
+// calls fn for every position in order, with the record, or with what is wrong
+// at that position and as much of the record as could be read; damage does not
+// end it, an error of fn does. Options that concern appends are not used; Fleet
+// may be empty. The error is for a log that cannot be read at all.
+func ReadForAudit(dir string, opts Options, fn func(events.Position, events.Record, error) error) (Audit, error) {
+	if opts.Fleet == "" {
+		opts.Fleet = "unknown" // withDefaults wants one; it is not compared
+	}
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return Audit{}, err
+	}
+	opts.FS = readOnlyFS{opts.FS}
+	path := opts.FS.PathJoin(dir, pebbleName)
+	if _, err := opts.FS.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return Audit{}, fmt.Errorf("there is no log in %s", dir)
+	} else if err != nil {
+		return Audit{}, err
+	}
+	isNew, err := checkFormat(opts.FS, dir)
+	if err != nil {
+		return Audit{}, err
+	}
+	if isNew {
+		return Audit{}, fmt.Errorf("there is no log in %s", dir)
+	}
+	logger := newPebbleLogger(opts.Logger, nil)
+	var db *pebble.DB
+	err = logger.await(func() (err error) {
+		db, err = pebble.Open(path, opts.pebbleOptions(nil, true, logger))
+		return err
+	})
+	if errors.Is(err, events.ErrLocked) {
+		return Audit{}, err
+	}
+	if err != nil {
+		return Audit{}, fmt.Errorf("the database in %s cannot be opened, so none of its events can be read: %w; restore a backup", dir, err)
+	}
+	a := auditor{dir: dir, opts: opts, db: db}
+	err = logger.await(func() error { return a.run(fn) })
+	if logger.isStuck() {
+		return a.out, err
+	}
+	return a.out, errors.Join(err, logger.await(db.Close))
+}
+
+type auditor struct {
+	dir  string
+	opts Options
+	db   *pebble.DB
+	out  Audit
+}
+
+func (a *auditor) run(fn func(events.Position, events.Record, error) error) error {
+	var err error
+	a.out.Anchor, a.out.Slots, err = readAnchor(a.opts.FS, a.opts.FS.PathJoin(a.dir, anchorName))
+	if err != nil {
+		return fmt.Errorf("read the anchor: %w", err)
+	}
+	a.checkMeta()
+	if a.out.Size, err = a.end(); err != nil {
+		return err
+	}
+	r, err := newRecordReader(a.db, true)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	var (
+		edge    seal.Edge
+		lost    bool // a header could not be read
+		chain   = newChain(a.out.Fleet)
+		indexes = newIndexSums()
+	)
+	for p := events.Position(1); p <= events.Position(a.out.Size); p++ {
+		rec, err := r.read(p)
+		if rec.LeafHash.IsZero() {
+			lost = true
+			chain.lose()
+		} else {
+			edge.Append(rec.LeafHash)
+			indexes.add(rec)
+			broken := chain.check(rec)
+			if err == nil {
+				err = broken
+			}
+			if err == nil {
+				err = corruptAt(p, rec.Verify())
+			}
+			if !lost && a.out.Anchor != nil && edge.Size() == a.out.Anchor.Size && edge.Root() != a.out.Anchor.Root {
+				a.damaged(1, "the Merkle root of the first %d events is %s, %s was acknowledged: at least one of them was replaced",
+					edge.Size(), edge.Root(), a.out.Anchor.Root)
+			}
+		}
+		if err := fn(p, rec, err); err != nil {
+			return err
+		}
+	}
+	if !lost {
+		a.out.Root = edge.Root()
+	}
+	a.checkAnchor()
+	return a.checkIndexes(indexes)
+}
+
+// corruptAt makes err one of position p.
+func corruptAt(p events.Position, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &events.CorruptError{Position: p, Detail: err.Error()}
+}
+
+// damaged records the first damage that is found.
+func (a *auditor) damaged(p events.Position, format string, args ...any) {
+	if a.out.Damage == nil {
+		a.out.Damage = &DamagedError{Dir: a.dir, Position: p, Detail: fmt.Sprintf(format, args...)}
+	}
+}
+
+// checkMeta compares whose log this is with whose anchor it is.
+func (a *auditor) checkMeta() {
+	v, closer, err := a.db.Get(metaKey)
+	switch {
+	case errors.Is(err, pebble.ErrNotFound):
+		if a.out.Anchor != nil {
+			a.damaged(1, "the database has lost the log's id; the anchor names %d events", a.out.Anchor.Size)
+		}
+		return
+	case err != nil:
+		a.damaged(1, "the log's id cannot be read: %v", err)
+		return
+	}
+	defer closer.Close()
+	id, fleet, err := parseMeta(v)
+	if err != nil {
+		a.damaged(1, "%v", err)
+		return
+	}
+	a.out.Fleet = fleet
+	if a.out.Anchor != nil && a.out.Anchor.log != id {
+		a.damaged(1, "the anchor is that of another log")
+	}
+}
+
+// checkAnchor compares the size of the log with the anchor's.
+func (a *auditor) checkAnchor() {
+	switch anchored := a.out.Anchor; {
+	case anchored == nil && a.out.Size > 0:
+		a.damaged(1, "the anchor has no valid record (%s), so nothing vouches for the %d events there are", slotWords(a.out.Slots), a.out.Size)
+	case anchored != nil && a.out.Size < anchored.Size:
+		a.damaged(events.Position(a.out.Size+1), "%d events were acknowledged, %d are there", anchored.Size, a.out.Size)
+	}
+}
+
+// end is the position of the last event. Where the end of one kind of key cannot
+// be read, another kind's may.
+func (a *auditor) end() (uint64, error) {
+	var (
+		end  uint64
+		errs []error
+	)
+	for _, space := range []byte{headerSpace, payloadSpace} {
+		last, err := lastPosition(a.db, space)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		end = max(end, uint64(last))
+	}
+	if len(errs) > 0 && a.out.Anchor != nil {
+		end = max(end, a.out.Anchor.Size)
+		errs = nil
+	}
+	if len(errs) == 2 {
+		return 0, fmt.Errorf("the end of the log in %s cannot be read: %w", a.dir, errors.Join(errs...))
+	}
+	return end, nil
+}

@@ -1,0 +1,134 @@
+package pebblelog_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/google/uuid"
+
+	"fleetledger/events"
+	"fleetledger/events/pebblelog"
+)
+
+// BenchmarkAppend measures durable appends of one event of 512 bytes, and, in
+// the same run, what Pebble alone does with values of that size. Only numbers of
+// one run compare: disks have moods.
+//
+//	go test -run '^$' -bench Append -benchtime 3s -count 3 ./events/pebblelog
+func BenchmarkAppend(b *testing.B) {
+	for _, writers := range []int{1, 64} {
+		b.Run(fmt.Sprintf("pebblelog/%d", writers), func(b *testing.B) { benchLog(b, writers, 1, false) })
+		b.Run(fmt.Sprintf("raw/%d", writers), func(b *testing.B) { benchRaw(b, writers) })
+	}
+	b.Run("pebblelog/64-keyed", func(b *testing.B) { benchLog(b, 64, 1, true) })
+	b.Run("pebblelog/64x100", func(b *testing.B) { benchLog(b, 64, 100, false) })
+}
+
+func benchLog(b *testing.B, writers, batch int, keyed bool) {
+	l, err := pebblelog.Open(b.TempDir(), pebblelog.Options{Fleet: "bench", Logger: quiet()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	payload := make([]byte, 512)
+	for i := range payload {
+		payload[i] = byte(rand.IntN(256))
+	}
+	run(b, writers, func(w, i int) error {
+		var a events.Append
+		if keyed {
+			a.Key, a.Request = events.SumHash(fmt.Sprint(w, i)), events.SumHash("request")
+		}
+		for range batch {
+			id := uuid.Must(uuid.NewV7()).String()
+			a.Drafts = append(a.Drafts, events.NewDraft(events.Intent{
+				ID: id, Stream: events.TaskStream(fmt.Sprint("w", w)), Type: "task.reported", Schema: 1, Actor: "bench",
+				Correlation: id, Causation: id, Key: a.Key, Request: a.Request,
+			}, [events.SaltBytes]byte{byte(i)}, payload))
+		}
+		_, err := l.Append(context.Background(), a)
+		return err
+	})
+	b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "events/s")
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+func benchRaw(b *testing.B, writers int) {
+	opts := &pebble.Options{
+		FormatMajorVersion: pebble.FormatNewest, MemTableSize: 64 << 20, MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold: 2, L0StopWritesThreshold: 20, Logger: silent{},
+	}
+	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10)
+	db, err := pebble.Open(b.TempDir(), opts)
+	if err != nil {
+		b.Fatal(err)
+	}
+	value := make([]byte, 512)
+	for i := range value {
+		value[i] = byte(rand.IntN(256))
+	}
+	var position atomic.Uint64
+	run(b, writers, func(_, _ int) error {
+		return db.Set(binary.BigEndian.AppendUint64([]byte{'h'}, position.Add(1)), value, pebble.Sync)
+	})
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
+	if err := db.Close(); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// run has writers make b.N calls together, and reports the slowest in a hundred.
+func run(b *testing.B, writers int, call func(w, i int) error) {
+	b.ReportAllocs()
+	var (
+		wg    sync.WaitGroup
+		next  atomic.Int64
+		mu    sync.Mutex
+		times []time.Duration
+	)
+	b.ResetTimer()
+	for w := range writers {
+		wg.Go(func() {
+			var own []time.Duration
+			for {
+				i := int(next.Add(1))
+				if i > b.N {
+					break
+				}
+				start := time.Now()
+				if err := call(w, i); err != nil {
+					b.Error(err)
+					return
+				}
+				own = append(own, time.Since(start))
+			}
+			mu.Lock()
+			times = append(times, own...)
+			mu.Unlock()
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	if len(times) > 0 {
+		slices.Sort(times)
+		b.ReportMetric(float64(times[len(times)*99/100].Microseconds()), "p99-µs")
+	}
+}
+
+type silent struct{}
+
+func (silent) Infof(string, ...any)  {}
+func (silent) Errorf(string, ...any) {}
+func (silent) Fatalf(f string, a ...any) {
+	panic(fmt.Sprintf(f, a...))
+}

@@ -1,0 +1,83 @@
+package pebblelog
+
+import (
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// pebbleFS is the file system that Pebble sees.
+//
+// It gives Pebble a new file for every WAL: a recycled one would keep the bytes
+// of erased payloads.
+//
+// And it stands between Pebble and errors that Pebble does not survive. When a
+// WAL cannot be made, written or closed, or a directory not be synced, Pebble
+// panics in a way that ends the whole program, with every request in it
+// unanswered. Such an error makes the database stuck and never reaches Pebble.
+type pebbleFS struct {
+	vfs.FS
+	logger *pebbleLogger
+}
+
+func (f *pebbleFS) Unwrap() vfs.FS { return f.FS }
+
+func (f *pebbleFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := f.FS.Create(name, c)
+	if !isWAL(name) {
+		return file, err
+	}
+	f.must("make", name, err)
+	return &watchedFile{File: file, fs: f, name: name}, nil
+}
+
+func (f *pebbleFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f.must("remove", oldname, f.Remove(oldname))
+	return f.Create(newname, c)
+}
+
+// OpenDir is for syncing directories, as Pebble does after it made a WAL.
+func (f *pebbleFS) OpenDir(name string) (vfs.File, error) {
+	dir, err := f.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return &watchedFile{File: dir, fs: f, name: name}, nil
+}
+
+func isWAL(name string) bool { return strings.HasSuffix(name, ".log") }
+
+// must does not return if there is an error.
+func (f *pebbleFS) must(what, name string, err error) {
+	if err != nil {
+		f.logger.Fatalf("%s %s: %w", what, name, err)
+	}
+}
+
+// watchedFile is a WAL or a directory.
+type watchedFile struct {
+	vfs.File
+	fs   *pebbleFS
+	name string
+}
+
+func (w *watchedFile) Write(p []byte) (int, error) {
+	n, err := w.File.Write(p)
+	w.fs.must("write", w.name, err)
+	return n, nil
+}
+
+func (w *watchedFile) Sync() error {
+	w.fs.must("sync", w.name, w.File.Sync())
+	return nil
+}
+
+func (w *watchedFile) SyncData() error {
+	w.fs.must("sync", w.name, w.File.SyncData())
+	return nil
+}
+
+func (w *watchedFile) Close() error {
+	w.fs.must("close", w.name, w.File.Close())
+	return nil
+}

@@ -1,0 +1,7 @@
+package pebblelog
+
+// Forget makes l's committer remember as little as it can. It is called before
+// the first append.
+func Forget(l *Log) {
+	l.staged.heads.limit, l.staged.ids.limit, l.staged.keys.limit = 1, 1, 1
+}

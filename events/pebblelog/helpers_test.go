@@ -1,0 +1,165 @@
+package pebblelog_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"fleetledger/events"
+	"fleetledger/events/pebblelog"
+)
+
+func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }
+
+// options are those of most tests: small, and silent.
+func options(fsys vfs.FS) pebblelog.Options {
+	return pebblelog.Options{Fleet: "fleet-a", FS: fsys, Logger: quiet(), MemTableBytes: 1 << 20}
+}
+
+func mustOpen(t *testing.T, opts pebblelog.Options) *pebblelog.Log {
+	t.Helper()
+	l, err := pebblelog.Open("data", opts)
+	if err != nil {
+		t.Fatalf("open: %v", err)
+	}
+	return l
+}
+
+func mustClose(t *testing.T, l *pebblelog.Log) {
+	t.Helper()
+	if err := l.Close(); err != nil {
+		t.Fatalf("close: %v", err)
+	}
+}
+
+var serial atomic.Uint64
+
+// draft is an event with a fresh id and a payload of about this size.
+func draft(s events.Stream, size int) events.Draft {
+	id := fmt.Sprintf("id-%08d", serial.Add(1))
+	h := events.SumHash("salt", id)
+	payload := fmt.Appendf(nil, `{"id":%q,"fill":"`, id)
+	for i := len(payload); i < size; i++ {
+		payload = append(payload, 'a'+h[i%len(h)]%26)
+	}
+	return events.NewDraft(events.Intent{ID: id, Stream: s, Type: "ext.test", Schema: 1, Actor: "tester"},
+		[events.SaltBytes]byte(h[:events.SaltBytes]), append(payload, '"', '}'))
+}
+
+func one(s events.Stream) events.Append { return events.Append{Drafts: []events.Draft{draft(s, 60)}} }
+
+func keyed(a events.Append, key string) events.Append {
+	a.Key, a.Request = events.SumHash("key", key), events.SumHash("request", key)
+	for i := range a.Drafts {
+		a.Drafts[i].Intent.Key, a.Drafts[i].Intent.Request = a.Key, a.Request
+	}
+	return a
+}
+
+// fill appends n events, one at a time, some of them with keys.
+func fill(t *testing.T, l *pebblelog.Log, n int) []events.Record {
+	t.Helper()
+	var out []events.Record
+	for i := range n {
+		a := one(events.Stream(fmt.Sprintf("s-%d", i%5)))
+		if i%3 == 0 {
+			a = keyed(a, a.Drafts[0].Intent.ID)
+		}
+		done, err := l.Append(t.Context(), a)
+		if err != nil {
+			t.Fatalf("append: %v", err)
+		}
+		out = append(out, done.Records...)
+	}
+	return out
+}
+
+// checkAcknowledged fails the test unless l holds exactly these records first.
+func checkAcknowledged(t *testing.T, l events.Log, want []events.Record) {
+	t.Helper()
+	n := 0
+	for r, err := range l.ReadAll(t.Context(), 0) {
+		if err != nil {
+			t.Fatalf("read: %v", err)
+		}
+		if n < len(want) && string(r.Leaf) != string(want[n].Leaf) {
+			t.Fatalf("position %d holds\n%s\nacknowledged was\n%s", n+1, r.Leaf, want[n].Leaf)
+		}
+		n++
+	}
+	if n < len(want) {
+		t.Fatalf("%d events were acknowledged, %d are there", len(want), n)
+	}
+}
+
+// faults is a file system whose operations can be held up or made to fail.
+type faults struct {
+	mu   sync.Mutex
+	hook func(errorfs.Op) error
+}
+
+var errInjected = errors.New("injected")
+
+func (f *faults) wrap(fsys vfs.FS) vfs.FS {
+	return errorfs.Wrap(fsys, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		f.mu.Lock()
+		hook := f.hook
+		f.mu.Unlock()
+		if hook == nil {
+			return nil
+		}
+		return hook(op)
+	}))
+}
+
+func (f *faults) set(hook func(errorfs.Op) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.hook = hook
+}
+
+// clone copies all files of a file system that nobody writes to.
+func clone(t *testing.T, fsys vfs.FS) *vfs.MemFS {
+	t.Helper()
+	out := vfs.NewMem()
+	if ok, err := vfs.Clone(fsys, out, "data", "data"); err != nil || !ok {
+		t.Fatalf("copy the files: %v, %v", ok, err)
+	}
+	return out
+}
+
+// content and setContent are for damaging files.
+func content(t *testing.T, fsys vfs.FS, path string) []byte {
+	t.Helper()
+	f, err := fsys.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func setContent(t *testing.T, fsys vfs.FS, path string, b []byte) {
+	t.Helper()
+	f, err := fsys.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Write(append([]byte(nil), b...)); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

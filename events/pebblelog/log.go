@@ -1,0 +1,244 @@
+package pebblelog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"fleetledger/events"
+	"fleetledger/events/seal"
+)
+
+// Options says how a log is opened.
+type Options struct {
+	// Fleet is the fleet whose log this is: a valid id. A directory holds the
+	// log of the fleet that it was made for.
+	Fleet string
+	// Fold, unless nil, is kept in step with the log. Open feeds it what the log
+	// holds, record by record; afterwards its Stage and publish functions are
+	// called one at a time. It must not call the log.
+	Fold events.Fold
+	// Now is the wall clock; nil means time.Now.
+	Now func() time.Time
+	// Logger is told what the operator should know; nil means slog.Default().
+	Logger *slog.Logger
+	// FS is where the directory lies; nil means the operating system's files.
+	FS vfs.FS
+	// MemTableBytes is the size of Pebble's memtable; 0 means 64 MiB.
+	MemTableBytes uint64
+	// MinFreeBytes is the free disk space below which nothing is appended; 0
+	// means room for two memtables and 64 MiB.
+	MinFreeBytes uint64
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if !events.ValidID(o.Fleet) {
+		return o, fmt.Errorf("fleet %q is not a valid id", o.Fleet)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.MemTableBytes == 0 {
+		o.MemTableBytes = defaultMemTableBytes
+	}
+	if o.MinFreeBytes == 0 {
+		o.MinFreeBytes = 2*o.MemTableBytes + 64<<20
+	}
+	return o, nil
+}
+
+// Log is an events.Log in a directory.
+type Log struct {
+	dir    string
+	opts   Options
+	clock  *events.Clock
+	lock   *pebble.Lock
+	db     *pebble.DB
+	logger *pebbleLogger
+
+	queue queue
+	// staged is how far the committer is; only it uses this.
+	staged staged
+	space  space
+	// applied is the number of groups that Pebble holds, synced or not. A look
+	// into Pebble sees at least these.
+	applied atomic.Uint64
+	probers chan *prober // kept for the next callers
+
+	// free has the groups that may be filled: their number bounds how many are on
+	// their way to the disk.
+	free, toSync, toFinish chan *group
+	stages                 sync.WaitGroup // the three goroutines
+
+	anchor *anchor // only the finisher uses it
+	// folding is held when the fold is called. Staging and publishing happen in
+	// two goroutines; the fold need not know.
+	folding sync.Mutex
+
+	durable atomic.Uint64
+	waiters waiters
+
+	failure atomic.Pointer[error] // why the engine failed
+	failed  chan struct{}         // closed when it did
+
+	// inUse is held for reading by whoever uses db, and by Close when it takes it
+	// away.
+	inUse  sync.RWMutex
+	closed atomic.Bool
+	// closing makes Close run once.
+	closing  sync.Once
+	closeErr error
+}
+
+var _ events.Log = (*Log)(nil)
+
+// pipelineDepth is how many groups are on their way at once: one being filled,
+// one whose WAL is synced, one whose anchor is. More groups would be smaller
+// groups.
+const pipelineDepth = 3
+
+// start sets the log to work after what the directory holds was checked.
+func (l *Log) start() {
+	l.free = make(chan *group, pipelineDepth)
+	l.toSync = make(chan *group, pipelineDepth)
+	l.toFinish = make(chan *group, pipelineDepth)
+	for range pipelineDepth {
+		l.free <- &group{batch: l.db.NewBatch(pebble.WithInitialSizeBytes(256<<10), pebble.WithMaxRetainedSizeBytes(8<<20))}
+	}
+	l.probers = make(chan *prober, probersKept)
+	l.stages.Go(l.commit)
+	l.stages.Go(l.sync)
+	l.stages.Go(l.finish)
+}
+
+// fail marks the engine failed: nothing more is acknowledged.
+func (l *Log) fail(err error) {
+	err = fmt.Errorf("%w: %w; stop the program, see that the disk is well, and start it again", events.ErrFailed, err)
+	if !l.failure.CompareAndSwap(nil, &err) {
+		return
+	}
+	close(l.failed)
+	l.waiters.end(err)
+	l.opts.Logger.Error("the log takes no more appends", "dir", l.dir, "error", err)
+}
+
+// failedErr is the error of a failed engine, nil of a well one.
+func (l *Log) failedErr() error {
+	if p := l.failure.Load(); p != nil {
+		return *p
+	}
+	return nil
+}
+
+// Durable implements events.Log.
+func (l *Log) Durable() events.Position { return events.Position(l.durable.Load()) }
+
+// Now implements events.Log.
+func (l *Log) Now() time.Time { return l.clock.Now() }
+
+// Wait implements events.Log.
+func (l *Log) Wait(ctx context.Context, p events.Position) error {
+	return l.waiters.wait(ctx, p, &l.durable)
+}
+
+// Close implements events.Log. When the engine failed, it returns why.
+func (l *Log) Close() error {
+	l.closing.Do(func() { l.closeErr = l.shut() })
+	return l.closeErr
+}
+
+func (l *Log) shut() error {
+	l.queue.close()
+	stopped := make(chan struct{})
+	go func() {
+		l.stages.Wait()
+		close(stopped)
+	}()
+	select {
+	case <-stopped:
+	case <-l.logger.stuck:
+	}
+	l.closed.Store(true)
+	l.waiters.end(events.ErrClosed)
+
+	stuckErr := func() error {
+		// Pebble's own goroutines may still write to the directory, so the lock
+		// stays until the process ends.
+		return l.failedErr()
+	}
+	if l.logger.isStuck() {
+		return stuckErr()
+	}
+	err := l.logger.await(func() error {
+		l.inUse.Lock() // what is being read now, is read first
+		defer l.inUse.Unlock()
+		l.dropProbers()
+		return l.db.Close()
+	})
+	if l.logger.isStuck() {
+		return stuckErr()
+	}
+	err = errors.Join(l.failedErr(), err, l.anchor.close(), l.lock.Close())
+	if err != nil {
+		return fmt.Errorf("close %s: %w", l.dir, err)
+	}
+	return nil
+}
+
+// use lets the caller use db until it calls done.
+func (l *Log) use() (done func(), err error) {
+	l.inUse.RLock()
+	if l.closed.Load() {
+		l.inUse.RUnlock()
+		return nil, events.ErrClosed
+	}
+	return l.inUse.RUnlock, nil
+}
+
+// staged is the state of the log after everything that was accepted, durable or
+// not.
+type staged struct {
+	last  events.Position
+	group uint64 // the number of groups so far
+	edge  seal.Edge
+	root  events.Hash // edge's
+	heads recent[events.Stream, head]
+	ids   recent[string, events.Position]
+	keys  recent[events.Hash, binding]
+}
+
+// head is the newest event of a stream.
+type head struct {
+	revision events.Revision
+	leaf     events.Hash
+}
+
+const (
+	headsKept = 1 << 16
+	idsKept   = 1 << 15
+	keysKept  = 1 << 15
+)
+
+func newStaged(edge seal.Edge) staged {
+	return staged{
+		last:  events.Position(edge.Size()),
+		edge:  edge,
+		root:  edge.Root(),
+		heads: newRecent[events.Stream, head](headsKept),
+		ids:   newRecent[string, events.Position](idsKept),
+		keys:  newRecent[events.Hash, binding](keysKept),
+	}
+}

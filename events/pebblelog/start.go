@@ -1,0 +1,359 @@
+package pebblelog
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"fleetledger/events"
+	"fleetledger/events/seal"
+)
+
+// DamagedError says that a log is not what was acknowledged. Nothing in its
+// directory was changed.
+type DamagedError struct {
+	Dir string
+	// Position is the first event that is lost, wrong, or cannot be told from a
+	// wrong one.
+	Position events.Position
+	Detail   string
+}
+
+func (e *DamagedError) Error() string {
+	return fmt.Sprintf("the log in %s is damaged from position %d on: %s; nothing was changed: look with `fleetledger audit --data %s`, then restore a backup",
+		e.Dir, e.Position, e.Detail, e.Dir)
+}
+
+// Open opens the log in dir, and makes one if dir is empty or missing. It reads
+// the whole log first and opens nothing that is not what was acknowledged: then
+// it returns a *DamagedError. A log in use is refused with events.ErrLocked.
+func Open(dir string, opts Options) (*Log, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	lock, err := lockDir(opts.FS, dir)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		dir:    dir,
+		opts:   opts,
+		lock:   lock,
+		queue:  queue{ready: make(chan struct{}, 1)},
+		space:  space{fs: opts.FS, dir: dir, min: opts.MinFreeBytes},
+		failed: make(chan struct{}),
+	}
+	l.logger = newPebbleLogger(opts.Logger, func(err error) { l.fail(err) })
+	if err := l.open(); err != nil {
+		if l.db != nil {
+			err = errors.Join(err, l.logger.await(l.db.Close))
+		}
+		if !l.logger.isStuck() {
+			err = errors.Join(err, lock.Close())
+		}
+		return nil, err
+	}
+	l.start()
+	return l, nil
+}
+
+// open checks what is in the directory, with the lock held, and opens it.
+func (l *Log) open() error {
+	fsys := l.opts.FS
+	isNew, err := checkFormat(fsys, l.dir)
+	if err != nil {
+		return err
+	}
+	if isNew {
+		// First of all, so that everything else in the directory has a format.
+		if err := writeFileDurably(fsys, l.dir, formatName, []byte(formatLine())); err != nil {
+			return err
+		}
+	}
+	anchored, slots, err := readAnchor(fsys, fsys.PathJoin(l.dir, anchorName))
+	if err != nil {
+		return fmt.Errorf("read the anchor: %w", err)
+	}
+
+	desc, err := pebble.Peek(fsys.PathJoin(l.dir, pebbleName), fsys)
+	if err != nil {
+		return fmt.Errorf("look for the database in %s: %w", l.dir, err)
+	}
+	var was verified
+	switch {
+	case desc.Exists:
+		// Read-only first: opening for writing replays the WAL and removes it, and
+		// with it what could still be found in a damaged one.
+		if err := l.openPebble(true); err != nil {
+			return err
+		}
+		if was, err = l.verify(anchored, slots); err != nil {
+			return err
+		}
+		if err := l.closePebble(); err != nil {
+			return err
+		}
+	case anchored != nil:
+		return &DamagedError{Dir: l.dir, Position: 1, Detail: fmt.Sprintf("the database is missing, the anchor names %d events", anchored.Size)}
+	}
+	if was.id == (logID{}) {
+		// A new log. The WAL that Pebble begins before the database has its final
+		// format lacks what tells a damaged WAL from a torn one: nothing is written
+		// until it has begun another.
+		if err := l.openPebble(false); err != nil {
+			return err
+		}
+		if err := l.closePebble(); err != nil {
+			return err
+		}
+	}
+	if err := l.openPebble(false); err != nil {
+		return err
+	}
+	return l.settle(was, anchored)
+}
+
+// openPebble opens the database.
+func (l *Log) openPebble(readOnly bool) error {
+	path := l.opts.FS.PathJoin(l.dir, pebbleName)
+	var db *pebble.DB
+	err := l.logger.await(func() (err error) {
+		db, err = pebble.Open(path, l.opts.pebbleOptions(l.lock, readOnly, l.logger))
+		return err
+	})
+	switch {
+	case err == nil:
+		l.db = db
+		return nil
+	case pebble.IsCorruptionError(err):
+		return &DamagedError{Dir: l.dir, Position: 1, Detail: fmt.Sprintf("Pebble cannot open its files: %v", err)}
+	default:
+		return fmt.Errorf("open the database in %s: %w", l.dir, err)
+	}
+}
+
+func (l *Log) closePebble() error {
+	err := l.logger.await(l.db.Close)
+	l.db = nil
+	return err
+}
+
+// verified is what reading the whole log told.
+type verified struct {
+	id   logID // zero if the log is new
+	edge seal.Edge
+	time time.Time // of the newest event
+}
+
+// verify reads the whole log, checks it, and feeds the fold.
+func (l *Log) verify(anchored *Head, slots [anchorSlots]error) (was verified, err error) {
+	damaged := func(p events.Position, format string, args ...any) error {
+		return &DamagedError{Dir: l.dir, Position: p, Detail: fmt.Sprintf(format, args...)}
+	}
+	if was.id, err = l.readMeta(); err != nil {
+		return was, err
+	}
+	switch {
+	case anchored == nil:
+	case was.id == (logID{}):
+		return was, damaged(1, "the database is empty, the anchor names %d events", anchored.Size)
+	case was.id != anchored.log:
+		return was, damaged(1, "the anchor is that of another log")
+	}
+	if err := l.readLog(&was, anchored); err != nil {
+		return was, err
+	}
+	size := was.edge.Size()
+	switch {
+	case anchored == nil && size > 0:
+		return was, damaged(1, "the anchor has no valid record (%s), so nothing vouches for the %d events there are", slotWords(slots), size)
+	case anchored != nil && size < anchored.Size:
+		return was, damaged(events.Position(size+1), "%d events were acknowledged, %d are there", anchored.Size, size)
+	}
+	return was, nil
+}
+
+func slotWords(slots [anchorSlots]error) string {
+	words := make([]string, len(slots))
+	for i, err := range slots {
+		words[i] = fmt.Sprintf("slot %d: %v", i, err)
+	}
+	return strings.Join(words, "; ")
+}
+
+// readLog reads every event in order, and compares the tree with the anchor.
+func (l *Log) readLog(was *verified, anchored *Head) error {
+	r, err := newRecordReader(l.db, l.opts.Fold != nil)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	chain := newChain(l.opts.Fleet)
+	for valid := r.headers.First(); valid; valid = r.headers.Next() {
+		p := chain.last + 1
+		rec, err := r.read(p)
+		if err == nil {
+			err = chain.check(rec)
+		}
+		if err != nil {
+			return l.damagedAt(p, err)
+		}
+		if l.opts.Fold != nil {
+			publish, err := l.opts.Fold.Stage([]events.Record{rec})
+			if err != nil {
+				return fmt.Errorf("position %d: the fold refuses what is in the log: %w", p, err)
+			}
+			publish()
+		}
+		was.edge.Append(rec.LeafHash)
+		if anchored == nil || was.edge.Size() != anchored.Size {
+			continue
+		}
+		if root := was.edge.Root(); root != anchored.Root {
+			return &DamagedError{Dir: l.dir, Position: 1, Detail: fmt.Sprintf(
+				"the Merkle root of the first %d events is %s, %s was acknowledged: at least one of them was replaced", anchored.Size, root, anchored.Root)}
+		}
+	}
+	if err := r.headers.Error(); err != nil {
+		return l.damagedAt(chain.last+1, err)
+	}
+	was.time = chain.time
+	return nil
+}
+
+// damagedAt makes err, met at p, a *DamagedError.
+func (l *Log) damagedAt(p events.Position, err error) error {
+	var corrupt *events.CorruptError
+	if errors.As(err, &corrupt) {
+		return &DamagedError{Dir: l.dir, Position: corrupt.Position, Detail: corrupt.Detail}
+	}
+	return &DamagedError{Dir: l.dir, Position: p, Detail: err.Error()}
+}
+
+// readMeta returns the log's id; it is zero in a new log.
+func (l *Log) readMeta() (logID, error) {
+	v, closer, err := l.db.Get(metaKey)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return logID{}, nil
+	}
+	if err != nil {
+		return logID{}, l.damagedAt(1, err)
+	}
+	defer closer.Close()
+	id, fleet, err := parseMeta(v)
+	if err != nil {
+		return logID{}, l.damagedAt(1, err)
+	}
+	if fleet != l.opts.Fleet {
+		return logID{}, fmt.Errorf("%s holds the log of fleet %q, not of %q", l.dir, fleet, l.opts.Fleet)
+	}
+	return id, nil
+}
+
+// settle makes the log ready for appends: what a crash left unanchored is
+// anchored, and a new log gets its id and its anchor.
+func (l *Log) settle(was verified, anchored *Head) error {
+	size, root := was.edge.Size(), was.edge.Root()
+	last, err := lastPosition(l.db, headerSpace)
+	if err != nil {
+		return l.damagedAt(1, err)
+	}
+	if uint64(last) != size {
+		return fmt.Errorf("%s: %d events were read, then the last one was number %d: see that nothing else writes to the directory", l.dir, size, last)
+	}
+	if was.id == (logID{}) {
+		if _, err := rand.Read(was.id[:]); err != nil {
+			return err
+		}
+		err := l.logger.await(func() error { return l.db.Set(metaKey, metaValue(was.id, l.opts.Fleet), pebble.Sync) })
+		if err != nil {
+			return fmt.Errorf("write the log's id: %w", err)
+		}
+	}
+	if anchored == nil {
+		// The log is empty, or verify would have refused it.
+		anchored = &Head{Generation: 1, Size: size, Root: root, log: was.id}
+		if err := createAnchor(l.opts.FS, l.dir, *anchored); err != nil {
+			return fmt.Errorf("make the anchor: %w", err)
+		}
+	}
+	if l.anchor, err = openAnchor(l.opts.FS, l.dir, *anchored); err != nil {
+		return fmt.Errorf("open the anchor: %w", err)
+	}
+	if size > anchored.Size {
+		// These events may only be in a WAL that was never synced; but opening for
+		// writing has flushed what it replayed, so they are durable now.
+		if err := l.anchor.advance(size, root); err != nil {
+			return errors.Join(fmt.Errorf("write the anchor: %w", err), l.anchor.close())
+		}
+	}
+	l.staged = newStaged(was.edge)
+	l.durable.Store(size)
+	l.clock = events.NewClock(was.time, l.opts.Now)
+	return nil
+}
+
+// lastPosition is the position of the last header, or payload; 0 if there is
+// none.
+func lastPosition(db *pebble.DB, space byte) (events.Position, error) {
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{space}, UpperBound: spaceEnd(space)})
+	if err != nil {
+		return 0, err
+	}
+	defer it.Close()
+	if !it.Last() {
+		return 0, it.Error()
+	}
+	return positionOf(it.Key())
+}
+
+// chain checks that records follow one another as they must.
+type chain struct {
+	fleet string // "" if it is not known
+	last  events.Position
+	time  time.Time
+	heads map[events.Stream]head
+	lost  uint64 // headers that could not be read
+}
+
+func newChain(fleet string) *chain {
+	return &chain{fleet: fleet, heads: make(map[events.Stream]head)}
+}
+
+// lose notes that the next record cannot be read: some stream has a gap then,
+// for which the events after it are not to blame.
+func (c *chain) lose() {
+	c.last++
+	c.lost++
+}
+
+// check takes the record at the next position. After an error it goes on from
+// that record.
+func (c *chain) check(rec events.Record) error {
+	h := &rec.Header
+	was, lastTime := c.heads[h.Stream], c.time
+	c.last, c.time = h.Position, h.Time
+	c.heads[h.Stream] = head{revision: h.Revision, leaf: rec.LeafHash}
+	wrong := func(format string, args ...any) error {
+		return &events.CorruptError{Position: h.Position, Detail: fmt.Sprintf(format, args...)}
+	}
+	switch due := was.revision + 1; {
+	case c.fleet != "" && h.Fleet != c.fleet:
+		return wrong("it is an event of fleet %q", h.Fleet)
+	case h.Revision > due && uint64(h.Revision-due) <= c.lost:
+		// The events between are among the lost.
+	case h.Revision != due:
+		return wrong("it is revision %d of stream %s, %d is due", h.Revision, h.Stream, due)
+	case h.Prev != was.leaf:
+		return wrong("its prev is %q, the leaf hash of revision %d of stream %s is %q", h.Prev, was.revision, h.Stream, was.leaf)
+	}
+	if h.Time.Before(lastTime) {
+		return wrong("its time %s is before the previous event's %s", h.Time, lastTime)
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+// Package seal makes a log provable: a Merkle tree over its leaf hashes, as in
+// RFC 6962 section 2.1.
+package seal
+
+import (
+	"crypto/sha256"
+
+	"fleetledger/events"
+)
+
+// Edge is the right edge of a Merkle tree: the roots of its largest perfect
+// subtrees, which is all that is needed to add leaves and to tell the root. The
+// zero Edge is the empty tree. An Edge is a plain value: assigning it makes an
+// independent copy.
+type Edge struct {
+	size uint64
+	// nodes[i] is the root of a perfect subtree of 2^i leaves; it counts only
+	// where bit i of size is set. The larger the subtree, the further left it lies.
+	nodes [64]events.Hash
+}
+
+// Append adds the leaf with this hash (see events.LeafHash) at the right.
+func (e *Edge) Append(leaf events.Hash) {
+	level := 0
+	for ; e.size>>level&1 == 1; level++ {
+		leaf = nodeHash(e.nodes[level], leaf)
+	}
+	e.nodes[level] = leaf
+	e.size++
+}
+
+// Size is the number of leaves.
+func (e *Edge) Size() uint64 { return e.size }
+
+// Root is the Merkle tree hash of all leaves; of none it is the SHA-256 of the
+// empty string.
+func (e *Edge) Root() events.Hash {
+	if e.size == 0 {
+		return sha256.Sum256(nil)
+	}
+	var root events.Hash
+	found := false
+	for level := range e.nodes {
+		switch {
+		case e.size>>level&1 == 0:
+		case found:
+			root = nodeHash(e.nodes[level], root)
+		default:
+			root, found = e.nodes[level], true
+		}
+	}
+	return root
+}
+
+// nodeHash is the hash of an inner node: SHA-256(0x01 || left || right).
+func nodeHash(left, right events.Hash) events.Hash {
+	var b [1 + 2*sha256.Size]byte
+	b[0] = 1
+	copy(b[1:], left[:])
+	copy(b[1+sha256.Size:], right[:])
+	return sha256.Sum256(b[:])
+}

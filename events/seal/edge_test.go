@@ -1,0 +1,81 @@
+package seal_test
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"testing"
+
+	"golang.org/x/mod/sumdb/tlog"
+
+	"fleetledger/events"
+	"fleetledger/events/seal"
+)
+
+// stored is a tlog tree in memory: the independent implementation that Edge is
+// checked against.
+type stored []tlog.Hash
+
+func (s stored) ReadHashes(indexes []int64) ([]tlog.Hash, error) {
+	out := make([]tlog.Hash, len(indexes))
+	for i, x := range indexes {
+		out[i] = s[x]
+	}
+	return out, nil
+}
+
+func TestEdgeAgreesWithTlog(t *testing.T) {
+	var (
+		edge seal.Edge
+		tree stored
+	)
+	if got, want := edge.Root(), events.Hash(sha256.Sum256(nil)); got != want {
+		t.Fatalf("root of the empty tree is %s, RFC 6962 says %s", got, want)
+	}
+	for n := range int64(700) {
+		leaf := fmt.Appendf(nil, `{"leaf":%d}`, n)
+		hashes, err := tlog.StoredHashes(n, leaf, tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tree = append(tree, hashes...)
+		edge.Append(events.LeafHash(leaf))
+
+		want, err := tlog.TreeHash(n+1, tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := edge.Root(); got != events.Hash(want) {
+			t.Fatalf("root at size %d is %s, tlog says %s", n+1, got, events.Hash(want))
+		}
+		if got := edge.Size(); got != uint64(n+1) {
+			t.Fatalf("size is %d after %d leaves", got, n+1)
+		}
+	}
+}
+
+func TestEdgeCopiesAreIndependent(t *testing.T) {
+	var a seal.Edge
+	for i := range 13 {
+		a.Append(events.LeafHash([]byte{byte(i)}))
+	}
+	root := a.Root()
+	b := a
+	for i := range 50 {
+		b.Append(events.LeafHash([]byte{1, byte(i)}))
+	}
+	if a.Root() != root || a.Size() != 13 {
+		t.Fatal("appending to a copy changed the original")
+	}
+	if b.Size() != 63 || b.Root() == root {
+		t.Fatal("the copy did not grow")
+	}
+}
+
+func BenchmarkEdgeAppend(b *testing.B) {
+	var e seal.Edge
+	leaf := events.LeafHash([]byte("leaf"))
+	b.ReportAllocs()
+	for b.Loop() {
+		e.Append(leaf)
+	}
+}
