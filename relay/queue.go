@@ -1,9 +1,6 @@
 package relay
 
 import (
-	"context"
-	"errors"
-
 	"fleetledger/commands"
 	"fleetledger/events"
 )
@@ -67,18 +64,7 @@ func (st *stream) queue(after events.Position) error {
 			}
 			continue
 		}
-		wait, cancel := context.WithTimeout(st.ends, st.cfg.Heartbeat)
-		err := log.Wait(wait, after+1)
-		cancel()
-		switch {
-		case err == nil:
-			err = st.check()
-		case st.ends.Err() != nil:
-			return st.ends.Err()
-		case errors.Is(err, context.DeadlineExceeded):
-			err = st.heartbeat()
-		}
-		if err != nil {
+		if err := st.await(after + 1); err != nil {
 			return err
 		}
 	}

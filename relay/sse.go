@@ -135,6 +135,22 @@ func (st *stream) heartbeat() error {
 	return st.flush()
 }
 
+// await returns when the position can be read, or a heartbeat was due meanwhile.
+func (st *stream) await(p events.Position) error {
+	wait, cancel := context.WithTimeout(st.ends, st.cfg.Heartbeat)
+	defer cancel()
+	err := st.ledger.Log().Wait(wait, p)
+	switch {
+	case err == nil:
+		return st.check()
+	case st.ends.Err() != nil:
+		return st.ends.Err()
+	case errors.Is(err, context.DeadlineExceeded):
+		return st.heartbeat()
+	}
+	return err
+}
+
 // check ends a stream whose reader may not read any more.
 func (st *stream) check() error {
 	if st.stale() {
@@ -307,18 +323,7 @@ func (st *stream) follow(f eventFilter, after events.Position) error {
 			}
 			continue
 		}
-		wait, cancel := context.WithTimeout(st.ends, st.cfg.Heartbeat)
-		err = log.Wait(wait, after+1)
-		cancel()
-		switch {
-		case err == nil:
-			err = st.check()
-		case st.ends.Err() != nil:
-			return st.ends.Err()
-		case errors.Is(err, context.DeadlineExceeded):
-			err = st.heartbeat()
-		}
-		if err != nil {
+		if err := st.await(after + 1); err != nil {
 			return err
 		}
 	}

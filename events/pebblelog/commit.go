@@ -125,23 +125,23 @@ func relyFirst(requests []*request) {
 	if len(relied) == 0 {
 		return
 	}
-	placed := 0
-	for moved := true; moved; {
-		moved = false
-		for i := placed; i < len(requests); i++ {
-			r := requests[i]
-			if r.writesAny(relied) {
-				continue
+	for i, placed := 0, 0; i < len(requests); i++ {
+		r := requests[i]
+		if r.writesAny(relied) {
+			continue
+		}
+		freed := false
+		r.eachRelied(func(s events.Stream) {
+			if relied[s]--; relied[s] == 0 {
+				delete(relied, s)
+				freed = true
 			}
-			r.eachRelied(func(s events.Stream) {
-				if relied[s]--; relied[s] == 0 {
-					delete(relied, s)
-				}
-			})
-			copy(requests[placed+1:i+1], requests[placed:i])
-			requests[placed] = r
-			moved = moved || i > placed
-			placed++
+		})
+		copy(requests[placed+1:i+1], requests[placed:i])
+		requests[placed] = r
+		placed++
+		if freed {
+			i = placed - 1 // some that were passed over may go now, in their order
 		}
 	}
 	// What is left relies on one another in a circle; it keeps its order.

@@ -141,7 +141,7 @@ func TestCutWAL(t *testing.T) {
 // TestFlippedBytes flips single bytes all over the files: each flip is found, or
 // every event is there.
 func TestFlippedBytes(t *testing.T) {
-	per := 70
+	per := 40
 	if testing.Short() {
 		per = 15
 	}
