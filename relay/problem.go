@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strconv"
 
@@ -134,7 +135,19 @@ func (c *call) fail(err error) {
 	if seconds, ok := p.facts["retry_after_s"].(int); ok {
 		h.Set("Retry-After", strconv.Itoa(seconds))
 	}
+	c.discardBody()
 	c.send(p.status, "application/problem+json", p.reply())
+}
+
+// maxDiscard bounds what is read of a body only to be thrown away.
+const maxDiscard = 8 << 20
+
+// discardBody reads what is left of the body, within reason: a client that still
+// sends when the connection is closed never sees the answer.
+func (c *call) discardBody() {
+	if c.r.Body != nil && c.r.ContentLength != 0 && c.r.Header.Get("Expect") == "" {
+		_, _ = io.CopyN(io.Discard, c.r.Body, maxDiscard) // whatever comes of it, the answer stands
+	}
 }
 
 func (p *problem) reply() problemReply {

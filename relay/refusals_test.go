@@ -505,3 +505,14 @@ func TestClosedLog(t *testing.T) {
 	f.do("root", "POST", "/v1/gates", `{"action":"a"}`).want(503, "LOG_CLOSED")
 	f.do("root", "GET", "/v1/events", "").want(503, "LOG_CLOSED")
 }
+
+// A client that sends all of a body that is too large before it reads is answered
+// all the same.
+func TestLargeBodyIsAnswered(t *testing.T) {
+	f := newFleet(t)
+	body := `{"id":"` + strings.Repeat("x", 3<<20) + `"}`
+	for range 20 {
+		f.unchanged(func() answer { return f.do("root", "POST", "/v1/actors", body) }).want(413, "BODY_TOO_LARGE")
+		f.unchanged(func() answer { return f.do("root", "POST", "/v1/nothing/here", body) }).want(404)
+	}
+}
