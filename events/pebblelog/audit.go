@@ -67,10 +67,14 @@ func ReadForAudit(dir string, opts Options, fn func(events.Position, events.Reco
 	if errors.Is(err, events.ErrLocked) {
 		return Audit{}, err
 	}
+	var cuts []walCut
+	if pebble.IsCorruptionError(err) {
+		db, cuts, err = openCut(dir, opts, nil, logger, err)
+	}
 	if err != nil {
 		return Audit{}, fmt.Errorf("the database in %s cannot be opened, so none of its events can be read: %w; restore a backup", dir, err)
 	}
-	a := auditor{dir: dir, opts: opts, db: db}
+	a := auditor{dir: dir, opts: opts, db: db, cuts: cuts}
 	err = logger.await(func() error { return a.run(fn) })
 	if logger.isStuck() {
 		return a.out, err
@@ -82,6 +86,7 @@ type auditor struct {
 	dir  string
 	opts Options
 	db   *pebble.DB
+	cuts []walCut // where WALs stop being readable
 	out  Audit
 }
 
@@ -94,6 +99,9 @@ func (a *auditor) run(fn func(events.Position, events.Record, error) error) erro
 	a.checkMeta()
 	if a.out.Size, err = a.end(); err != nil {
 		return err
+	}
+	if len(a.cuts) > 0 {
+		a.damaged(events.Position(a.out.Size+1), "%s", a.cuts[0])
 	}
 	r, err := newRecordReader(a.db, true)
 	if err != nil {

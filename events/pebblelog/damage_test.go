@@ -177,6 +177,30 @@ func TestFlippedBytes(t *testing.T) {
 	}
 }
 
+// TestFlippedPayloadInWAL flips a byte of each payload in the WAL: Open and the audit
+// both name the very event, and the audit reads all before it. Pebble alone would
+// say that the WAL is damaged, not which event is.
+func TestFlippedPayloadInWAL(t *testing.T) {
+	disk, acked := closedLog(t, 40, false)
+	wal := lastWAL(t, disk)
+	whole := content(t, disk, wal)
+	for _, r := range acked {
+		at := bytes.Index(whole, r.Payload)
+		if at < 0 {
+			continue // split by the WAL's own blocks
+		}
+		d := clone(t, disk)
+		flipped := bytes.Clone(whole)
+		flipped[at+len(r.Payload)/2] ^= 1
+		setContent(t, d, wal, flipped)
+		v := examine(t, d)
+		if want := r.Header.Position; v.damage == nil || v.damage.Position != want || v.audit.Damage == nil || v.audit.Damage.Position != want ||
+			!slices.EqualFunc(v.records, acked[:want-1], sameEvent) {
+			t.Fatalf("position %d: open says %v, %v; the audit says %v, %v, and reads %d events", want, v.damage, v.openErr, v.audit.Damage, v.readErr, len(v.records))
+		}
+	}
+}
+
 // TestDamagedTable damages one block of a table: the audit names the positions
 // in it and reads all others.
 func TestDamagedTable(t *testing.T) {

@@ -131,7 +131,7 @@ func (l *Log) openPebble(readOnly bool) error {
 		l.db = db
 		return nil
 	case pebble.IsCorruptionError(err):
-		return &DamagedError{Dir: l.dir, Position: 1, Detail: fmt.Sprintf("Pebble cannot open its files: %v", err)}
+		return l.damagedWAL(err)
 	default:
 		return fmt.Errorf("open the database in %s: %w", l.dir, err)
 	}
