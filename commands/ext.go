@@ -77,7 +77,7 @@ func (l *Ledger) AppendExt(ctx context.Context, caller Caller, list []ExtEvent) 
 func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error) {
 	var actions []string
 	var fresh []ExtEvent
-	expect := map[events.Stream]events.Revision{}
+	var expect map[events.Stream]events.Revision
 	for i, e := range list {
 		if earlier[i].Header.Position != 0 {
 			continue
@@ -86,8 +86,11 @@ func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error
 		if !slices.Contains(actions, string(e.Type)) {
 			actions = append(actions, string(e.Type))
 		}
-		if _, seen := expect[e.Stream]; e.Expected != nil && !seen {
-			expect[e.Stream] = *e.Expected
+		if e.Expected != nil {
+			if expect == nil {
+				expect = map[events.Stream]events.Revision{}
+			}
+			expect[e.Stream] = *e.Expected // all of one stream agree
 		}
 	}
 	if len(fresh) == 0 {
@@ -107,6 +110,8 @@ func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error
 
 func checkExt(list []ExtEvent) error {
 	var bad []events.Problem
+	ids := make(map[string]int, len(list))
+	expects := map[events.Stream]int{}
 	for i, e := range list {
 		at := func(name string) string {
 			if len(list) == 1 {
@@ -132,13 +137,20 @@ func checkExt(list []ExtEvent) error {
 				bad = append(bad, problem(at(f.name), "INVALID_NAME", "%v", err))
 			}
 		}
-		for j, other := range list[:i] {
-			if other.ID == e.ID {
-				bad = append(bad, problem(at("id"), "DUPLICATE", "event %d of the batch has the same id", j))
-			}
-			if other.Stream == e.Stream && other.Expected != nil && e.Expected != nil && *e.Expected != *other.Expected {
-				bad = append(bad, problem(at("expectedrevision"), "CONTRADICTION", "event %d of the batch expects revision %d of the same stream: name the revision before the batch", j, *other.Expected))
-			}
+		if len(list) == 1 {
+			break
+		}
+		if j, taken := ids[e.ID]; taken {
+			bad = append(bad, problem(at("id"), "DUPLICATE", "event %d of the batch has the same id", j))
+		}
+		ids[e.ID] = i
+		if e.Expected == nil {
+			continue
+		}
+		if j, seen := expects[e.Stream]; seen && *list[j].Expected != *e.Expected {
+			bad = append(bad, problem(at("expectedrevision"), "CONTRADICTION", "event %d of the batch expects revision %d of the same stream: name the revision before the batch", j, *list[j].Expected))
+		} else if !seen {
+			expects[e.Stream] = i
 		}
 	}
 	if len(bad) > 0 {

@@ -154,7 +154,7 @@ func (v view) approvalFor(stopped []events.Decision, gateIDs []string, command j
 	}
 	for _, dec := range stopped {
 		req.Actions = append(req.Actions, dec.Action)
-		req.RequiredLevel = max(req.RequiredLevel, gate.RequiredLevel(v.rules, dec.Action, dec.Level))
+		req.RequiredLevel = max(req.RequiredLevel, gate.RequiredLevel(v.list.rules, dec.Action, dec.Level))
 	}
 	req.Why = stopped[0].Decisive.Reason
 	if r := v.auth.Rule(*stopped[0].Decisive.RuleID); r != nil {
@@ -241,7 +241,7 @@ func (v view) stillStands(asked []events.Decision, requester string) ([]events.D
 
 // mayApprove is MayApprove as things stand.
 func (v view) mayApprove(approver, requester string, actions []string) (evaluations []events.Decision, code, why string) {
-	return MayApprove(v.auth, v.rules, v.settings.SeparationOfDuties, approver, requester, actions)
+	return MayApprove(v.auth, v.list.rules, v.settings.SeparationOfDuties, approver, requester, actions)
 }
 
 func rulesChanged(format string, args ...any) *Refusal {

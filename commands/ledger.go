@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -78,7 +79,7 @@ func (r Result) Has(k events.Kind) (events.Record, bool) {
 // view is all that a decision may look at. It is made anew for each try.
 type view struct {
 	auth     *projections.Authority
-	rules    []gate.Rule
+	list     *ruleList
 	settings projections.Settings
 	now      time.Time
 	caller   Caller
@@ -178,7 +179,7 @@ func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (dec
 
 func (l *Ledger) view(c Caller) view {
 	auth := l.state.Authority()
-	return view{auth: auth, rules: l.rulesOf(auth), settings: l.state.Settings(), now: l.log.Now(), caller: c,
+	return view{auth: auth, list: l.rulesOf(auth), settings: l.state.Settings(), now: l.log.Now(), caller: c,
 		newID: l.random.ID, random: l.random.Bytes}
 }
 
@@ -289,17 +290,44 @@ func entityOf(s events.Stream) (string, bool) {
 	return "", false
 }
 
+// ruleList is the list of rules in force as the gate takes it, and what it has
+// decided: the same question at the same authority has the same answer.
 type ruleList struct {
 	auth  *projections.Authority
 	rules []gate.Rule
+
+	mu      sync.RWMutex
+	decided map[question]events.Decision
 }
 
-// rulesOf is the list of rules in force as the gate takes it.
-func (l *Ledger) rulesOf(auth *projections.Authority) []gate.Rule {
-	if r := l.rules.Load(); r != nil && r.auth == auth {
-		return r.rules
+type question struct{ action, actor string }
+
+// maxDecided bounds the answers that are remembered.
+const maxDecided = 4096
+
+func (r *ruleList) decide(action, actor string) events.Decision {
+	q := question{action, actor}
+	r.mu.RLock()
+	dec, ok := r.decided[q]
+	r.mu.RUnlock()
+	if ok {
+		return dec
 	}
-	r := &ruleList{auth: auth, rules: Rules(auth)}
+	dec = gate.Decide(r.rules, action, Standing(r.auth, actor), r.auth.Revision)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.decided) < maxDecided {
+		r.decided[q] = dec
+	}
+	return dec
+}
+
+// rulesOf is the list of rules in force at an authority.
+func (l *Ledger) rulesOf(auth *projections.Authority) *ruleList {
+	if r := l.rules.Load(); r != nil && r.auth == auth {
+		return r
+	}
+	r := &ruleList{auth: auth, rules: Rules(auth), decided: map[question]events.Decision{}}
 	l.rules.Store(r)
-	return r.rules
+	return r
 }

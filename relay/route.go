@@ -417,14 +417,20 @@ func (c *call) sendBytes(status int, contentType string, body []byte) {
 	_, _ = c.w.Write(body)
 }
 
+var (
+	noStore = []string{"no-store"}
+	noSniff = []string{"nosniff"}
+)
+
 // headers sets what every answer carries. The position is read last, so that it
 // covers what the answer tells of.
 func (c *call) headers(contentType string) {
 	c.wrote = true
 	h := c.w.Header()
 	h.Set("Content-Type", contentType)
-	h.Set("Cache-Control", "no-store")
-	h.Set("X-Content-Type-Options", "nosniff")
+	// Canonical names and shared values: this is done for every answer.
+	h["Cache-Control"] = noStore
+	h["X-Content-Type-Options"] = noSniff
 	if c.ledger != nil {
 		h.Set("Ledger-Position", strconv.FormatUint(uint64(c.ledger.Log().Durable()), 10))
 	}

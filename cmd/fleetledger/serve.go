@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -79,6 +80,11 @@ const drainTime = 5 * time.Second
 // serve is the server from its first line to its last.
 func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	logger := a.newLogger(slog.LevelInfo)
+	if os.Getenv("GOGC") == "" {
+		// What is live is small beside what each request allocates: collecting less
+		// often costs little memory and saves a tenth of the CPU.
+		debug.SetGCPercent(400)
+	}
 
 	// The address first: a port that is taken must not cost a founding.
 	listener, err := net.Listen("tcp", f.listen)

@@ -8,11 +8,13 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
 const (
 	defaultMemTableBytes = 64 << 20
 	blockCacheBytes      = 64 << 20
+	memTables            = 4 // at most, before appends wait for a flush
 )
 
 // pebbleOptions is the tuning. It was measured with events of 512 bytes; see
@@ -24,12 +26,14 @@ func (o Options) pebbleOptions(lock *pebble.Lock, readOnly bool, logger *pebbleL
 		ReadOnly:           readOnly,
 		Logger:             logger,
 		FormatMajorVersion: pebble.FormatNewest,
-		// Pebble takes memtables out of the block cache.
-		CacheSize:                   blockCacheBytes + 2*int64(o.MemTableBytes),
+		// Pebble takes memtables out of the block cache, all that may be there.
+		CacheSize:                   blockCacheBytes + memTables*int64(o.MemTableBytes),
 		MemTableSize:                o.MemTableBytes,
-		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       2,
+		MemTableStopWritesThreshold: memTables,
+		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       20,
+		// Keys mostly come in order: a large base level spares rewriting them.
+		LBaseMaxBytes: 512 << 20,
 		// Every batch is synced, so syncing in between only costs.
 		WALBytesPerSync:            0,
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
@@ -46,6 +50,9 @@ func (o Options) pebbleOptions(lock *pebble.Lock, readOnly bool, logger *pebbleL
 		},
 	}
 	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10) // the other levels take it from here
+	// What is flushed is soon compacted: compressing it twice only costs.
+	opts.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+	opts.Levels[1].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	return opts
 }
 
