@@ -130,8 +130,7 @@ func (s *State) PendingApproval(id string) *Approval {
 func (s *State) Stage(recs []events.Record) (func(), error) {
 	s.next.mu.Lock()
 	defer s.next.mu.Unlock()
-	tx := tx{state: s, authority: s.next.authority, settings: s.next.settings,
-		tasks: map[string]*Task{}, approvals: map[string]*Approval{}}
+	tx := tx{state: s, authority: s.next.authority, settings: s.next.settings}
 	for _, r := range recs {
 		if err := tx.apply(r); err != nil {
 			return nil, err
@@ -196,8 +195,8 @@ type tx struct {
 	state     *State
 	authority *Authority
 	settings  Settings
-	tasks     map[string]*Task
-	approvals map[string]*Approval
+	tasks     map[string]*Task     // changed, nil until one is
+	approvals map[string]*Approval // likewise
 	// effects change the published maps and lists; they cannot fail.
 	effects []func(*State)
 }
@@ -210,6 +209,20 @@ func (tx *tx) task(id string) *Task {
 		return c.value
 	}
 	return tx.state.OpenTask(id)
+}
+
+func (tx *tx) setTask(id string, t *Task) {
+	if tx.tasks == nil {
+		tx.tasks = map[string]*Task{}
+	}
+	tx.tasks[id] = t
+}
+
+func (tx *tx) setApproval(id string, a *Approval) {
+	if tx.approvals == nil {
+		tx.approvals = map[string]*Approval{}
+	}
+	tx.approvals[id] = a
 }
 
 func (tx *tx) approval(id string) *Approval {
@@ -285,9 +298,9 @@ func (tx *tx) applyTask(id string, r events.Record) error {
 	if err != nil {
 		return err
 	}
-	tx.tasks[id] = t
+	tx.setTask(id, t)
 	if t.Status == TaskSettled {
-		tx.tasks[id] = nil
+		tx.setTask(id, nil)
 	}
 	if t.Approval != nil && (before == nil || before.Approval != t.Approval) {
 		tx.approvalChanged(t.Approval, id)
@@ -327,11 +340,11 @@ func (tx *tx) applyGate(r events.Record) error {
 // approvalChanged keeps the pending approvals and their list.
 func (tx *tx) approvalChanged(a *Approval, task string) {
 	if a.Pending() {
-		tx.approvals[a.ApprovalID] = a
+		tx.setApproval(a.ApprovalID, a)
 		tx.effect(func(s *State) { s.index.approvalRequested(a, task) })
 		return
 	}
-	tx.approvals[a.ApprovalID] = nil
+	tx.setApproval(a.ApprovalID, nil)
 	tx.effect(func(s *State) { s.index.approvalEnded(a) })
 }
 

@@ -156,7 +156,8 @@ type auditor struct {
 	before    *projections.Authority
 	rules     []gate.Rule
 	rulesAt   *projections.Authority
-	unspent   map[string]events.Position // approvals that permits of this append name
+	decided   map[question]events.Decision // at rulesAt
+	unspent   map[string]events.Position   // approvals that permits of this append name
 	submitted *projections.Task
 }
 
@@ -188,9 +189,11 @@ func (a *auditor) record(r events.Record) {
 	}
 	a.report.To = h.Position
 	a.report.Events++
-	if parsed, err := events.ParseHeader(r.Leaf); err != nil {
+	if err := h.Check(); err != nil {
 		a.find(r, Header, nil, nil, "%v", err)
-	} else if parsed != h || !bytes.Equal(h.Encode(), r.Leaf) {
+	}
+	// A header has one form, so this says that the leaf holds this very header.
+	if !bytes.Equal(h.Encode(), r.Leaf) {
 		a.find(r, Header, string(r.Leaf), string(h.Encode()), "the header does not encode to its leaf")
 	}
 	a.place(r)

@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -73,38 +72,54 @@ func (a *auditor) foundingAppend() bool {
 func (a *auditor) rulesBefore() []gate.Rule {
 	if a.rulesAt != a.before {
 		a.rules, a.rulesAt = commands.Rules(a.before), a.before
+		a.decided = map[question]events.Decision{}
 	}
 	return a.rules
+}
+
+// question is what a gate was asked. At one authority it has one answer.
+type question struct{ action, actor string }
+
+// decide decides again, at the authority before the append.
+func (a *auditor) decide(action, actor string) events.Decision {
+	rules := a.rulesBefore()
+	q := question{action, actor}
+	dec, ok := a.decided[q]
+	if !ok {
+		dec = gate.Decide(rules, action, commands.Standing(a.before, actor), a.before.Revision)
+		a.decided[q] = dec
+	}
+	return dec
 }
 
 // decision decides dec again, for the actor and at the authority that it was
 // recorded under.
 func (a *auditor) decision(r events.Record, dec events.Decision, actor, action string) {
 	a.report.DecisionsRederived++
-	again := gate.Decide(a.rulesBefore(), action, commands.Standing(a.before, actor), a.before.Revision)
-	a.same(r, again, dec)
+	a.same(r, a.decide(action, actor), dec)
 }
 
 // same compares two decisions in everything but the wording of the reasons,
 // which is for people and may be put better one day.
 func (a *auditor) same(r events.Record, again, recorded events.Decision) {
-	if !reflect.DeepEqual(unworded(again), unworded(recorded)) {
+	if !same(again, recorded) {
 		a.find(r, Decision, again, recorded, "%s by %s was decided %q, decided again at authority revision %d it is %q",
 			recorded.Action, recorded.Actor, recorded.Verdict, again.AuthorityRevision, again.Verdict)
 	}
 }
 
-func unworded(d events.Decision) events.Decision {
-	d.Evaluated = slices.Clone(d.Evaluated)
-	for i := range d.Evaluated {
-		d.Evaluated[i].Reason = ""
+func same(a, b events.Decision) bool {
+	if (a.Decisive == nil) != (b.Decisive == nil) || a.Decisive != nil && !sameEvaluated(*a.Decisive, *b.Decisive) {
+		return false
 	}
-	if d.Decisive != nil {
-		e := *d.Decisive
-		e.Reason = ""
-		d.Decisive = &e
-	}
-	return d
+	return a.Verdict == b.Verdict && a.Action == b.Action && a.Actor == b.Actor && a.Level == b.Level &&
+		a.AuthorityRevision == b.AuthorityRevision && slices.Equal(a.Scopes, b.Scopes) &&
+		slices.EqualFunc(a.Evaluated, b.Evaluated, sameEvaluated)
+}
+
+func sameEvaluated(a, b events.Evaluated) bool {
+	return (a.RuleID == nil) == (b.RuleID == nil) && (a.RuleID == nil || *a.RuleID == *b.RuleID) &&
+		a.Verdict == b.Verdict && a.ReasonCode == b.ReasonCode && a.Exempt == b.Exempt
 }
 
 // permit decides a command's gate again. It must allow, or name an approval
@@ -326,8 +341,4 @@ func (a *auditor) concluded(r events.Record) {
 			a.find(r, Decision, nil, r.Header.Actor, "%s is a machine or derived from one, and concluded", r.Header.Actor)
 		}
 	}
-}
-
-func (a *auditor) gateNow(actor, action string) events.Decision {
-	return gate.Decide(a.rulesBefore(), action, commands.Standing(a.before, actor), a.before.Revision)
 }

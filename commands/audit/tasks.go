@@ -76,7 +76,7 @@ func (a *auditor) opened(r events.Record, t *projections.Task) {
 			a.find(r, Decision, events.Deny, nil, "the task was opened although it was denied on %s", g.Machine)
 		case events.NeedsApproval:
 			needed = true
-			now := a.gateNow(t.SubmittedBy, g.Decision.Action)
+			now := a.decide(g.Decision.Action, t.SubmittedBy)
 			if now.Verdict == events.Deny || now.Verdict == events.NeedsApproval && *now.Decisive.RuleID != *g.Decision.Decisive.RuleID {
 				a.find(r, Decision, g.Decision.Decisive, now.Decisive, "the rules had changed since the approval was asked for")
 			}
