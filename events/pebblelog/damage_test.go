@@ -425,7 +425,7 @@ func TestReplacedEvents(t *testing.T) {
 			if c.all && v.audit.Damage == nil {
 				t.Error("the audit's root agrees")
 			}
-			if !c.opens && len(c.bad) > 0 && v.damage.Position > c.bad[0] {
+			if !c.opens && len(c.bad) > 0 && v.damage.Position != c.bad[0] {
 				t.Errorf("open names position %d first, the audit %d", v.damage.Position, c.bad[0])
 			}
 		})

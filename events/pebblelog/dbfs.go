@@ -1,6 +1,7 @@
 package pebblelog
 
 import (
+	"errors"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -24,6 +25,14 @@ func (f *pebbleFS) Unwrap() vfs.FS { return f.FS }
 
 func (f *pebbleFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	file, err := f.FS.Create(name, c)
+	if err == nil && strings.HasPrefix(f.FS.PathBase(name), "MANIFEST-") {
+		// Pebble next names the manifest as the current one, and syncs the directory
+		// after both: a power loss in between may keep the name and lose the file, and
+		// nothing would open the database again.
+		if err := syncDir(f.FS, f.FS.PathDir(name)); err != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+	}
 	if !isWAL(name) {
 		return file, err
 	}

@@ -97,7 +97,8 @@ func TestFaults(t *testing.T) {
 						t.Errorf("a later append: %v", err)
 					}
 				}
-				if d := l.Durable(); int(d) != len(acked) {
+				// One whose outcome is unknown may have become durable.
+				if d := l.Durable(); int(d) < len(acked) {
 					t.Errorf("durable is %d, acknowledged were %d", d, len(acked))
 				}
 				checkAcknowledged(t, l, acked) // readers are still served
