@@ -227,7 +227,17 @@ func (a *app) welcome(address string) {
 	p := printer{a.err}
 	p.f("fleet %s is founded; the token of its root is in %s.\n", defaultFleet, rootTokenFile(a.data, defaultFleet))
 	p.f("Next, in another terminal: a machine, its agent, and a task for it:\n")
-	p.f("  fleetledger actors register m1 --kind machine --level 10 --save-token m1.token%s%s\n", server, data)
-	p.f("  fleetledger agent --machine m1 --token-file m1.token --allow whoami%s\n", server)
-	p.f("  fleetledger task submit --target m1 --wait%s%s -- whoami\n", server, data)
+	me := calledAs()
+	p.f("  %s actors register m1 --kind machine --level 10 --save-token m1.token%s%s\n", me, server, data)
+	p.f("  %s agent --machine m1 --token-file m1.token --allow whoami%s\n", me, server)
+	p.f("  %s task submit --target m1 --wait%s%s -- whoami\n", me, server, data)
+}
+
+// calledAs is how the user started this program, so that the next command can be
+// copied. What go run builds lies where nobody would call it.
+func calledAs() string {
+	if strings.Contains(os.Args[0], "go-build") {
+		return "go run ./cmd/fleetledger"
+	}
+	return shellWord(os.Args[0])
 }

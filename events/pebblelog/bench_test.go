@@ -20,14 +20,16 @@ import (
 )
 
 // BenchmarkAppend measures durable appends of one event of 512 bytes, and, in
-// the same run, what Pebble alone does with values of that size. Only numbers of
-// one run compare: disks have moods.
+// the same run, what Pebble alone does: with one value of that size a call (raw),
+// and with the same entries that an event takes (same). Only numbers of one run
+// compare: disks have moods.
 //
 //	go test -run '^$' -bench Append -benchtime 3s -count 3 ./events/pebblelog
 func BenchmarkAppend(b *testing.B) {
 	for _, writers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("pebblelog/%d", writers), func(b *testing.B) { benchLog(b, writers, 1, false) })
-		b.Run(fmt.Sprintf("raw/%d", writers), func(b *testing.B) { benchRaw(b, writers) })
+		b.Run(fmt.Sprintf("raw/%d", writers), func(b *testing.B) { benchRaw(b, writers, false) })
+		b.Run(fmt.Sprintf("same/%d", writers), func(b *testing.B) { benchRaw(b, writers, true) })
 	}
 	b.Run("pebblelog/64-keyed", func(b *testing.B) { benchLog(b, 64, 1, true) })
 	b.Run("pebblelog/64x100", func(b *testing.B) { benchLog(b, 64, 100, false) })
@@ -63,10 +65,10 @@ func benchLog(b *testing.B, writers, batch int, keyed bool) {
 	}
 }
 
-func benchRaw(b *testing.B, writers int) {
+func benchRaw(b *testing.B, writers int, same bool) {
 	opts := &pebble.Options{
 		FormatMajorVersion: pebble.FormatNewest, MemTableSize: 64 << 20, MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold: 2, L0StopWritesThreshold: 20, Logger: silent{},
+		L0CompactionThreshold: 4, L0StopWritesThreshold: 20, Logger: silent{},
 	}
 	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10)
 	db, err := pebble.Open(b.TempDir(), opts)
@@ -77,9 +79,23 @@ func benchRaw(b *testing.B, writers int) {
 	for i := range value {
 		value[i] = byte(rand.IntN(256))
 	}
+	header := value[:490] // of a leaf, as hex digits and names compress
 	var position atomic.Uint64
-	run(b, writers, func(_, _ int) error {
-		return db.Set(binary.BigEndian.AppendUint64([]byte{'h'}, position.Add(1)), value, pebble.Sync)
+	run(b, writers, func(w, _ int) error {
+		p := binary.BigEndian.AppendUint64(nil, position.Add(1))
+		if !same {
+			return db.Set(append([]byte{'h'}, p...), value, pebble.Sync)
+		}
+		batch := db.NewBatch()
+		entry := func(key string, value []byte) { _ = batch.Set([]byte(key), value, nil) }
+		entry("h"+string(p), header)
+		entry("p"+string(p), value)
+		entry(fmt.Sprintf("stask-w%d\x00%s", w, p), header[:40])
+		entry("i"+uuid.Must(uuid.NewV7()).String(), p)
+		if err := batch.Commit(pebble.Sync); err != nil {
+			return err
+		}
+		return batch.Close()
 	})
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "events/s")
 	if err := db.Close(); err != nil {
