@@ -240,3 +240,36 @@ func TestApprovalsAreOpenedUpToARate(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	w.ok(ask("ana.bot")())
 }
+
+// The fleet's limit stops whoever is over its fair share, and nobody else. It is
+// kept by what the log says, so that a restart does not lift it.
+func TestFleetLimitSparesTheFair(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.register("root", "bo", events.Human, 20)
+	w.rule("deploy.prod", 50)
+	ten := 10
+	w.ok(w.ChangeSettings(w.ctx(), as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{FleetApprovalsPerMinute: &ten}}))
+	ask := func(by string) func() (commands.Result, error) {
+		return func() (commands.Result, error) {
+			return w.AskGate(w.ctx(), as(by), commands.AskGate{Action: "deploy.prod", RequestApproval: true})
+		}
+	}
+	for range 10 {
+		w.ok(ask("ana")())
+	}
+	w.refused("APPROVALS_LIMITED", ask("ana"))
+	for range 5 {
+		w.ok(ask("bo")())
+	}
+	w.refused("APPROVALS_LIMITED", ask("bo"))
+	w.Ledger = commands.New(w.Log(), w.State(), commands.Random{ID: func() string { return "x" }, Bytes: func(b []byte) { clear(b) }})
+	w.refused("APPROVALS_LIMITED", ask("ana"))
+	// Reading the queue is never limited, and settling it neither.
+	for _, a := range w.State().PendingApprovals()[:3] {
+		if _, err := w.Approval(w.ctx(), a.ApprovalID, 0); err != nil {
+			t.Error(err)
+		}
+	}
+	w.now = w.now.Add(time.Minute)
+}

@@ -124,6 +124,14 @@ func (h Hash) appendTo(b []byte) []byte {
 // ParseHeader decodes exactly what Encode writes and refuses every other
 // spelling of the same header: a leaf has one form.
 func ParseHeader(leaf []byte) (Header, error) {
+	if h, ok := scanHeader(leaf); ok {
+		return h, nil
+	}
+	return parseHeader(leaf)
+}
+
+// parseHeader is ParseHeader without the quick way.
+func parseHeader(leaf []byte) (Header, error) {
 	var h Header
 	if err := json.Unmarshal(leaf, &h, json.RejectUnknownMembers(true)); err != nil {
 		return Header{}, fmt.Errorf("header: %w", err)

@@ -103,6 +103,63 @@ func benchRaw(b *testing.B, writers int, same bool) {
 	}
 }
 
+// BenchmarkRead opens a log of 100,000 events, reads it to its end, and audits
+// it.
+func BenchmarkRead(b *testing.B) {
+	const n = 100_000
+	dir := b.TempDir()
+	opts := pebblelog.Options{Fleet: "bench", Logger: quiet()}
+	open := func() *pebblelog.Log {
+		l, err := pebblelog.Open(dir, opts)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return l
+	}
+	l := open()
+	for range n / 1000 {
+		var a events.Append
+		for i := range 1000 {
+			a.Drafts = append(a.Drafts, draft(events.TaskStream(fmt.Sprint(i)), 512))
+		}
+		if _, err := l.Append(context.Background(), a); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.Run("open", func(b *testing.B) {
+		for b.Loop() {
+			if err := open().Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "events/s")
+	})
+	b.Run("all", func(b *testing.B) {
+		l := open()
+		defer l.Close()
+		for b.Loop() {
+			for _, err := range l.ReadAll(context.Background(), 0) {
+				if err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
+		b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "events/s")
+	})
+	b.Run("audit", func(b *testing.B) {
+		for b.Loop() {
+			_, err := pebblelog.ReadForAudit(dir, opts, func(_ events.Position, _ events.Record, err error) error { return err })
+			if err != nil {
+				b.Fatal(err)
+			}
+		}
+		b.ReportMetric(float64(b.N)*n/b.Elapsed().Seconds(), "events/s")
+	})
+}
+
 // run has writers make b.N calls together, and reports the slowest in a hundred.
 func run(b *testing.B, writers int, call func(w, i int) error) {
 	b.ReportAllocs()

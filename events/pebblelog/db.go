@@ -86,7 +86,7 @@ func (l *pebbleLogger) Errorf(format string, args ...any) {
 // otherwise go on as if the write had succeeded, and acknowledge what is not on
 // disk.
 func (l *pebbleLogger) Fatalf(format string, args ...any) {
-	l.stick(fmt.Errorf("Pebble: "+format, args...))
+	l.stick(fmt.Errorf(format, args...))
 	select {}
 }
 
@@ -115,7 +115,7 @@ func (l *pebbleLogger) isStuck() bool {
 func (l *pebbleLogger) protect(f func() error) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("Pebble panicked: %v", r)
+			err = fmt.Errorf("panic in Pebble: %v", r)
 			l.stick(err)
 		}
 	}()

@@ -14,8 +14,8 @@ import (
 	"fleetledger/events/memlog"
 )
 
-// modelRefusal is what pickyFold refuses with.
-var modelRefusal = errors.New("three in one append is one too many for stream m-0")
+// errModelRefusal is what pickyFold refuses with.
+var errModelRefusal = errors.New("three in one append is one too many for stream m-0")
 
 // pickyFold refuses appends by a rule that depends on the records alone.
 type pickyFold struct{}
@@ -28,7 +28,7 @@ func (pickyFold) Stage(recs []events.Record) (func(), error) {
 		}
 	}
 	if n > 2 {
-		return nil, modelRefusal
+		return nil, errModelRefusal
 	}
 	return func() {}, nil
 }
@@ -123,7 +123,7 @@ func sameAnswer(got events.Appended, gotErr error, want events.Appended, wantErr
 	case (gotErr == nil) != (wantErr == nil):
 		return fmt.Errorf("got %+v, %v; memlog got %+v, %v", got, gotErr, want, wantErr)
 	case gotErr != nil:
-		if errors.Is(wantErr, events.ErrTooLate) || errors.Is(wantErr, modelRefusal) {
+		if errors.Is(wantErr, events.ErrTooLate) || errors.Is(wantErr, errModelRefusal) {
 			if !errors.Is(gotErr, errors.Unwrap(wantErr)) && !errors.Is(gotErr, wantErr) {
 				return fmt.Errorf("got %v, memlog got %v", gotErr, wantErr)
 			}
