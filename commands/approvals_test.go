@@ -273,3 +273,24 @@ func TestFleetLimitSparesTheFair(t *testing.T) {
 	}
 	w.now = w.now.Add(time.Minute)
 }
+
+// A puppet of a puppet is a puppet: whoever goes back to the requester, however
+// many registrations lie between, does not approve what it asks.
+func TestPuppetsDoNotApprove(t *testing.T) {
+	w := newWorld(t)
+	w.register("root", "ob", events.Human, 95)
+	w.register("ob", "p1", events.Human, 95)
+	w.register("p1", "p2", events.Human, 95)
+	w.derive("p2", "p2.bot", nil)
+	w.register("root", "other", events.Human, 95)
+	w.rule("deploy.prod", 0, scope("s"))
+	for _, id := range []string{"p2", "other"} {
+		w.ok(w.ChangeActor(w.ctx(), as("root"), commands.ChangeActor{ID: id, AddScopes: []string{"s"}}))
+	}
+	r := w.ok(w.AskGate(w.ctx(), as("ob"), commands.AskGate{Action: "deploy.prod", RequestApproval: true}))
+	a := first[events.ApprovalRequested](w, r).ApprovalID
+	for _, by := range []string{"p1", "p2", "p2.bot"} {
+		w.refused("APPROVER_NOT_ENTITLED", func() (commands.Result, error) { return w.settle(by, a, events.Granted) })
+	}
+	w.ok(w.settle("other", a, events.Granted))
+}

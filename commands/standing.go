@@ -32,14 +32,28 @@ func Standing(auth *projections.Authority, id string) gate.Actor {
 
 // Kin is the derivation of an actor, as the check of approvers needs it.
 func Kin(auth *projections.Authority, id string) gate.Kin {
-	k := gate.Kin{ID: id}
-	for i, a := range auth.Lineage(id) {
-		if i == 0 {
-			k.RegisteredBy = a.RegisteredBy
+	k := gate.Kin{ID: id, Ancestors: auth.Ancestors(id)}
+	if a := auth.Actor(id); a != nil {
+		k.RegisteredBy = a.RegisteredBy
+	}
+	// Whoever stands behind an actor: its parent and its registrar, and whoever
+	// stands behind these.
+	seen := map[string]bool{id: true}
+	for next := []string{id}; len(next) > 0; next = next[1:] {
+		a := auth.Actor(next[0])
+		if a == nil {
 			continue
 		}
-		k.Ancestors = append(k.Ancestors, a.ID)
-		k.AncestorsRegisteredBy = append(k.AncestorsRegisteredBy, a.RegisteredBy)
+		for _, behind := range []string{a.Parent, a.RegisteredBy} {
+			if behind == "" || seen[behind] {
+				continue
+			}
+			seen[behind] = true
+			next = append(next, behind)
+			if behind != k.RegisteredBy && !slices.Contains(k.Ancestors, behind) {
+				k.Backers = append(k.Backers, behind)
+			}
+		}
 	}
 	return k
 }

@@ -17,10 +17,11 @@ type Kin struct {
 	// actor.registered; empty for root. It is no ancestor: two people whom root
 	// registered are not related.
 	RegisteredBy string
-	// AncestorsRegisteredBy are whoever registered each of the ancestors, in any
-	// order. Without them an actor could register a puppet, let the puppet
-	// derive another, and have that one approve.
-	AncestorsRegisteredBy []string
+	// Backers are whoever it goes back to in any other way: who registered its
+	// ancestors, who registered its registrar, the ancestors of these, and so on, in
+	// any order. Without them an actor could register a puppet, let the puppet
+	// register or derive another, and have that one approve.
+	Backers []string
 }
 
 // Why an approver may not settle, for programs.
@@ -93,8 +94,8 @@ func related(approver, requester Kin, separationOfDuties bool) (code, why string
 		return ApproverDerived, fmt.Sprintf("%s acts under %s, who asks", approver.ID, requester.ID)
 	case approver.RegisteredBy == requester.ID:
 		return ApproverRegistered, fmt.Sprintf("%s was registered by %s, who asks", approver.ID, requester.ID)
-	case slices.Contains(approver.AncestorsRegisteredBy, requester.ID):
-		return ApproverRegistered, fmt.Sprintf("%s acts under an actor registered by %s, who asks", approver.ID, requester.ID)
+	case slices.Contains(approver.Backers, requester.ID):
+		return ApproverRegistered, fmt.Sprintf("%s goes back to %s, who asks, through whoever registered it", approver.ID, requester.ID)
 	case slices.Contains(requester.Ancestors, approver.ID):
 		if separationOfDuties {
 			return ApproverIsAncestor, fmt.Sprintf("%s acts under %s, and the fleet's setting separation_of_duties forbids approving what one's own descendant asks", requester.ID, approver.ID)

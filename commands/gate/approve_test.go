@@ -28,7 +28,7 @@ func (f fleet) kin(id string) Kin {
 	k := Kin{ID: id, RegisteredBy: f[id].registeredBy}
 	for p := f[id].parent; p != ""; p = f[p].parent {
 		k.Ancestors = append(k.Ancestors, p)
-		k.AncestorsRegisteredBy = append(k.AncestorsRegisteredBy, f[p].registeredBy)
+		k.Backers = append(k.Backers, f[p].registeredBy)
 	}
 	return k
 }
