@@ -235,7 +235,7 @@ func (a *Agent) report(ctx context.Context) {
 			}
 		}
 		if failed {
-			if pause(ctx, streamBackoff(try)) != nil {
+			if pause(ctx, min(streamBackoff(try), reportWait)) != nil {
 				return
 			}
 			try++
@@ -249,6 +249,11 @@ func (a *Agent) report(ctx context.Context) {
 		}
 	}
 }
+
+// reportWait bounds the wait before a report is tried again. A relay that starts
+// again renews leases once: what has ended meanwhile must be told before they
+// lapse.
+const reportWait = time.Second
 
 // final reports whether a refusal stands for ever. A relay that is over its
 // limits, or that does not let this machine in today, may do so tomorrow.

@@ -94,9 +94,7 @@ func (a *Agent) claim(ctx context.Context, o offer) (c Claim, ok bool) {
 			return c, false
 		}
 		p, refused := errors.AsType[*Problem](err)
-		// A relay may offer a task a moment before it can read it.
-		early := refused && p.Code == "TASK_NOT_FOUND" && try <= earlyTries
-		if refused && final(p) && !early {
+		if refused && final(p) {
 			log.Info("not claimed", "code", p.Code, "reason", p.Detail)
 			return c, false
 		}
@@ -106,9 +104,6 @@ func (a *Agent) claim(ctx context.Context, o offer) (c Claim, ok bool) {
 		}
 	}
 }
-
-// earlyTries is how often a claim is repeated for a task that is not there yet.
-const earlyTries = 5
 
 // claimPatience is how long a stopping agent waits for the answer to a claim.
 const claimPatience = 2 * time.Second

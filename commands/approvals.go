@@ -89,7 +89,7 @@ func (c SettleApproval) decide(v view, s Subject) (decided, error) {
 	evaluations, code, why := v.mayApprove(v.caller.Actor, a.RequestedBy, a.Actions)
 	if code != "" {
 		return decided{}, refuse(Forbidden, "APPROVER_NOT_ENTITLED", "%s may not settle approval %s: %s", v.caller.Actor, a.ApprovalID, why).
-			With("why", why).With("reason_code", code).With("required_level", a.RequiredLevel)
+			With("why", why).With("reason_code", code).With("required_level", v.required(a))
 	}
 	if c.Outcome == events.Granted && s.Task != nil {
 		// The grant opens the task at once: what it was asked for must still stand.
@@ -99,9 +99,14 @@ func (c SettleApproval) decide(v view, s Subject) (decided, error) {
 	}
 	d := decided{before: a.ExpiresAt, expect: []events.Expectation{v.onSettings()}}
 	s.settle(v, &d, events.ApprovalSettled{
-		ApprovalID: a.ApprovalID, Outcome: c.Outcome, Reason: c.Reason, RequiredLevel: a.RequiredLevel, Evaluations: evaluations,
+		ApprovalID: a.ApprovalID, Outcome: c.Outcome, Reason: c.Reason, RequiredLevel: v.required(a), Evaluations: evaluations,
 	})
 	return d, nil
+}
+
+// required is the level that settling takes as things stand.
+func (v view) required(a *projections.Approval) events.Level {
+	return Standpoint{v.auth, v.list.rules, v.settings}.RequiredLevel(a)
 }
 
 // ended refuses to end an approval again, or past its expiry.
@@ -193,6 +198,21 @@ type Standpoint struct {
 // NewStandpoint returns the standpoint of an authority and settings.
 func NewStandpoint(auth *projections.Authority, s projections.Settings) Standpoint {
 	return Standpoint{auth, Rules(auth), s}
+}
+
+// RequiredLevel is what an approver of a pending approval needs at least: the
+// floor of the band above the requester's, or the highest min_level of the rules
+// that match. What was required of one that ended is in its record.
+func (p Standpoint) RequiredLevel(a *projections.Approval) events.Level {
+	if !a.Pending() {
+		return a.ApprovalRequested.RequiredLevel
+	}
+	required := events.Level(0)
+	requester := Standing(p.auth, a.RequestedBy).Level
+	for _, action := range a.Actions {
+		required = max(required, gate.RequiredLevel(p.rules, action, requester))
+	}
+	return required
 }
 
 // MaySettle reports whether an actor may settle a pending approval, and why not.

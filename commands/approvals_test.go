@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -214,6 +215,12 @@ func TestDenialsAreRecordedUpToARate(t *testing.T) {
 	if r.Class != commands.TooMany || r.Facts["retry_after_s"] != 60 {
 		t.Errorf("got %+v", r)
 	}
+	// A restart does not lift it.
+	w.Ledger = commands.New(w.Log(), w.State(), commands.Random{
+		ID:    func() string { w.ids++; return fmt.Sprintf("00000000-0000-7000-b000-%012d", w.ids) },
+		Bytes: func(b []byte) { clear(b) },
+	})
+	w.refused("DENIALS_LIMITED", deny)
 	// Others are not touched by it.
 	w.ok(w.AskGate(w.ctx(), as("carl"), commands.AskGate{Action: "no.rule"}))
 	w.now = w.now.Add(time.Minute)

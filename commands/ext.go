@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
 	"fleetledger/commands/gate"
 	"fleetledger/events"
 )
@@ -96,7 +99,7 @@ func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error
 	if len(fresh) == 0 {
 		return decided{}, nil
 	}
-	return v.gated(actions, named("events.append", fresh), func(permits []events.Permit, d *decided) {
+	return v.gated(actions, named("events.append", shownList(fresh)), func(permits []events.Permit, d *decided) {
 		for _, e := range fresh {
 			body := e.Body
 			body.Permit = permits[slices.Index(actions, string(e.Type))]
@@ -106,6 +109,43 @@ func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error
 			d.expect = append(d.expect, events.Expectation{Stream: s, Revision: r})
 		}
 	})
+}
+
+// shownEvent is an event as an approver sees it, and as an approval is bound to it.
+type shownEvent struct {
+	ID          string           `json:"id"`
+	Type        events.Kind      `json:"type"`
+	Stream      events.Stream    `json:"stream"`
+	Expected    *events.Revision `json:"expected,omitzero"`
+	Correlation string           `json:"correlation,omitzero"`
+	Causation   string           `json:"causation,omitzero"`
+
+	Source          string                    `json:"source"`
+	Time            string                    `json:"time,omitzero"`
+	DataContentType string                    `json:"datacontenttype,omitzero"`
+	DataSchema      string                    `json:"dataschema,omitzero"`
+	Data            jsontext.Value            `json:"data,omitzero"`
+	DataBase64      string                    `json:"data_base64,omitzero"`
+	Extensions      map[string]jsontext.Value `json:"extensions,omitzero"`
+}
+
+// shownList encodes as the shownEvents of a list; mostly nobody asks for them.
+type shownList []ExtEvent
+
+// MarshalJSONTo implements json.MarshalerTo.
+func (l shownList) MarshalJSONTo(enc *jsontext.Encoder) error {
+	return json.MarshalEncode(enc, shown(l))
+}
+
+func shown(list []ExtEvent) []shownEvent {
+	out := make([]shownEvent, len(list))
+	for i, e := range list {
+		out[i] = shownEvent{
+			e.ID, e.Type, e.Stream, e.Expected, e.Correlation, e.Causation, e.Body.Source, e.Body.Time, e.Body.DataContentType,
+			e.Body.DataSchema, e.Body.Data, e.Body.DataBase64, e.Body.Extensions,
+		}
+	}
+	return out
 }
 
 func checkExt(list []ExtEvent) error {

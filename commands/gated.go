@@ -291,9 +291,10 @@ func (l *Ledger) approvalGate(ctx context.Context, approval string) (*projection
 // limit keeps the limiters: denials recorded for an actor, approvals opened.
 func (l *Ledger) limit(v view, d decided) error {
 	if d.denial {
-		if wait := l.denials.over(v.caller.Actor, v.settings.DenialsPerMinute, v.now); wait > 0 {
-			return tooMany("DENIALS_LIMITED", wait, v.settings.DenialsPerMinute,
-				"%s was denied %d times within a minute: further denials are not recorded", v.caller.Actor, v.settings.DenialsPerMinute)
+		limit := v.settings.DenialsPerMinute
+		if list := l.state.Denials(v.caller.Actor, v.now.Add(-time.Minute)); len(list) >= limit {
+			return tooMany("DENIALS_LIMITED", list[len(list)-limit].Add(time.Minute).Sub(v.now), limit,
+				"%s was denied %d times within a minute: further denials are not recorded", v.caller.Actor, len(list))
 		}
 	}
 	if d.asks {

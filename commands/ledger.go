@@ -20,9 +20,8 @@ type Ledger struct {
 	state  *projections.State
 	random Random
 
-	rules   atomic.Pointer[ruleList]
-	denials window
-	leases  leases
+	rules  atomic.Pointer[ruleList]
+	leases leases
 }
 
 // Random is where ids, salts and secrets come from.
@@ -166,9 +165,6 @@ func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (dec
 		case appended.Duplicate:
 			r, _, err := l.replayed(ctx, c)
 			return r, err
-		}
-		if d.denial {
-			l.denials.count(c.Actor, v.now)
 		}
 		r := Result{Records: appended.Records, Secret: d.secret}
 		return r, denialIn(r)

@@ -20,42 +20,6 @@ const (
 	MaxAttempts     = 100
 )
 
-// window counts what happened within the last minute, per name. Its counts are
-// no state: a restart forgets them.
-type window struct {
-	mu    sync.Mutex
-	times map[string][]time.Time
-}
-
-// over returns how long to wait until fewer than limit things happened within a
-// minute, 0 if there are.
-func (w *window) over(name string, limit int, now time.Time) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	t := w.times[name]
-	for len(t) > 0 && now.Sub(t[0]) >= time.Minute {
-		t = t[1:]
-	}
-	if len(t) == 0 {
-		delete(w.times, name)
-	} else {
-		w.times[name] = t
-	}
-	if len(t) < limit {
-		return 0
-	}
-	return t[len(t)-limit].Add(time.Minute).Sub(now)
-}
-
-func (w *window) count(name string, now time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.times == nil {
-		w.times = map[string][]time.Time{}
-	}
-	w.times[name] = append(w.times[name], now)
-}
-
 // leases knows until when each open attempt is heard of. Heartbeats are not
 // events: a restart renews every open lease.
 type leases struct {

@@ -19,7 +19,12 @@ type RecordMemory struct {
 // parent, unless the record is imported. Refusals: INVALID, NOT_YOUR_MEMORY,
 // TAIL_TOO_LARGE, ARGV_TOO_LARGE, and what gates answer.
 func (l *Ledger) RecordMemory(ctx context.Context, caller Caller, c RecordMemory) (Result, error) {
-	return l.execute(ctx, caller, func(v view) (decided, error) { return c.decide(v) })
+	return l.execute(ctx, caller, func(v view) (decided, error) {
+		if id := c.Record.TaskID; id != "" && c.ImportedFrom == "" && !l.state.HasTask(id) {
+			return decided{}, invalid(problem("/record/task_id", "UNKNOWN_TASK", "no task %q", id))
+		}
+		return c.decide(v)
+	})
 }
 
 func (c RecordMemory) decide(v view) (decided, error) {

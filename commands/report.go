@@ -55,6 +55,9 @@ func (c ReportAttempt) decide(v view, t *projections.Task) (decided, events.Posi
 	if err := checkEnvelope(e, v.caller.Actor); err != nil {
 		return decided{}, 0, err
 	}
+	if t.Command.Mode == events.Replicate && e.Outcome == events.Exited && e.Stdout.SHA256.IsZero() {
+		return decided{}, 0, invalid(problem("/stdout/sha256", "REQUIRED", "replicas are compared by the SHA-256 of their whole output"))
+	}
 	keepOutput(&e, v.settings)
 	if a.Envelope != nil {
 		if sameJSON(e, *a.Envelope) {

@@ -227,7 +227,7 @@ func (c ClaimTask) decide(v view, t *projections.Task) (decided, error) {
 	case t.Status == projections.TaskAwaitingApproval:
 		return decided{}, refuse(Conflict, "TASK_NOT_OPEN", "task %s waits for its approval", t.ID).With("task_status", t.Status)
 	case leg.Status == projections.LegOffered:
-	case t.Status == projections.TaskSettled && len(leg.Attempts) == 0:
+	case t.Status == projections.TaskSettled && leg.Status != projections.LegReported:
 		return decided{}, refuse(Conflict, "TASK_SETTLED", "task %s is settled: %s", t.ID, t.Verdict).With("verdict", t.Verdict)
 	default:
 		return decided{}, refuse(Conflict, "ALREADY_CLAIMED", "the leg of task %s on %s is %s", t.ID, c.Machine, leg.Status).With("leg_status", leg.Status)

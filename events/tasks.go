@@ -154,7 +154,7 @@ type Output struct {
 type MemoryStatus struct {
 	Written    bool   `json:"written"`
 	File       string `json:"file,omitzero"`
-	Rotated    bool   `json:"rotated,omitzero"`
+	Rotated    bool   `json:"rotated"`
 	ReasonCode string `json:"reason_code,omitzero"`
 }
 

@@ -49,6 +49,10 @@ func (s *State) Snapshot() Views {
 	for m, o := range s.offers {
 		offers[m] = encode(o)
 	}
+	denials := map[string]string{}
+	for actor, times := range s.denials {
+		denials[actor] = encode(times)
+	}
 	list := map[string]string{}
 	for i, e := range s.index.tasks {
 		list["task "+e.ID] = encode(numbered[TaskEntry]{i, *e})
@@ -73,6 +77,7 @@ func (s *State) Snapshot() Views {
 		{"open_tasks", items(s.tasks)},
 		{"pending_approvals", items(s.approvals)},
 		{"offers", offers},
+		{"denials", denials},
 		{"lists", list},
 		{"memory", memory},
 	}}

@@ -168,6 +168,13 @@ func (s *State) Tasks(p Page, status, machine string) (list []TaskEntry, more bo
 	return deref(found), more
 }
 
+// HasTask reports whether a task of this id was ever submitted.
+func (s *State) HasTask(id string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.index.taskByID[id] != nil
+}
+
 // Approvals lists approvals, oldest first, of one status if given.
 func (s *State) Approvals(p Page, status string) (list []ApprovalEntry, more bool) {
 	s.mu.RLock()

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"fleetledger/events"
 )
@@ -24,6 +25,7 @@ type State struct {
 	tasks     map[string]*Task     // not settled, by id
 	approvals map[string]*Approval // pending, by id
 	offers    map[string]map[string]events.Position
+	denials   map[string][]time.Time // newest last, within a minute of the newest
 	index     index
 
 	watchers watchers
@@ -66,6 +68,7 @@ func NewState() *State {
 		tasks:     map[string]*Task{},
 		approvals: map[string]*Approval{},
 		offers:    map[string]map[string]events.Position{},
+		denials:   map[string][]time.Time{},
 		index:     newIndex(),
 	}
 	s.next = staged{
@@ -302,6 +305,13 @@ func (tx *tx) applyTask(id string, r events.Record) error {
 	if t.Status == TaskSettled {
 		tx.setTask(id, nil)
 	}
+	if r.Header.Type == (events.GateDecided{}).Kind() {
+		g, err := events.DecodeAs[events.GateDecided](r)
+		if err != nil {
+			return err
+		}
+		tx.denied(g, r)
+	}
 	if t.Approval != nil && (before == nil || before.Approval != t.Approval) {
 		tx.approvalChanged(t.Approval, id)
 	}
@@ -316,7 +326,10 @@ func (tx *tx) applyGate(r events.Record) error {
 	}
 	var before *Approval
 	switch e := e.(type) {
-	case events.GateDecided, events.ApprovalSpent:
+	case events.GateDecided:
+		tx.denied(e, r)
+		return nil
+	case events.ApprovalSpent:
 		return nil
 	case events.ApprovalRequested:
 		if tx.approval(e.ApprovalID) != nil {
@@ -335,6 +348,33 @@ func (tx *tx) applyGate(r events.Record) error {
 	}
 	tx.approvalChanged(a, "")
 	return nil
+}
+
+// denied keeps count of the denials that are recorded for an actor.
+func (tx *tx) denied(e events.GateDecided, r events.Record) {
+	if e.Decision.Verdict != events.Deny {
+		return
+	}
+	at := r.Header.Time
+	tx.effect(func(s *State) {
+		list := append(s.denials[e.Decision.Actor], at)
+		for at.Sub(list[0]) >= time.Minute {
+			list = list[1:]
+		}
+		s.denials[e.Decision.Actor] = list
+	})
+}
+
+// Denials returns when denials were recorded for an actor after the given time,
+// oldest first. It knows of those within a minute of the newest.
+func (s *State) Denials(actor string, after time.Time) []time.Time {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	list := s.denials[actor]
+	for len(list) > 0 && !list[0].After(after) {
+		list = list[1:]
+	}
+	return slices.Clone(list)
 }
 
 // approvalChanged keeps the pending approvals and their list.

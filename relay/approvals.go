@@ -72,7 +72,7 @@ func (c *call) approval(id string, p commands.Standpoint) (approvalItem, error) 
 	a := s.Approval
 	out := approvalItem{
 		ApprovalID: a.ApprovalID, GateID: a.GateIDs[0], GateIDs: a.GateIDs, Action: a.Actions[0], Actions: a.Actions,
-		RequestedBy: a.RequestedBy, Level: a.Level, RequiredLevel: a.RequiredLevel, Scope: orNull(a.Scope), Why: a.Why,
+		RequestedBy: a.RequestedBy, Level: a.Level, RequiredLevel: p.RequiredLevel(a), Scope: orNull(a.Scope), Why: a.Why,
 		Command: a.Command, CommandHash: a.CommandHash, CreatedAt: a.RequestedAt, ExpiresAt: a.ExpiresAt, Status: a.Status(),
 		SettledBy: a.SettledBy, Reason: a.Reason, Spent: a.Spent, TriedBefore: []triedRun{},
 	}

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -24,6 +25,7 @@ import (
 // A data directory:
 //
 //	format              one line that says which layout this is
+//	LOCK                held by whoever changes the directory
 //	root.token          the token of the default fleet's root, mode 0600
 //	fleets/NAME/        the log of fleet NAME, see package pebblelog
 //	fleets/NAME/root.token  that of another fleet's root
@@ -81,6 +83,30 @@ func makeData(dir string) error {
 	return writeDurably(filepath.Join(dir, formatName), []byte(formatPrefix+strconv.Itoa(formatVersion)+"\n"), 0o644)
 }
 
+// lockData keeps the data directory from other processes that change it.
+func lockData(dir string) (io.Closer, error) {
+	lock, err := pebblelog.LockDirectory(dir)
+	if errors.Is(err, events.ErrLocked) {
+		return nil, inUse(dir)
+	}
+	return lock, err
+}
+
+func inUse(dir string) error {
+	return tryNext(fmt.Errorf("the data directory %s is in use by another process", dir), "stop that process first, or name another directory with --data")
+}
+
+// lostFleet refuses a directory whose default fleet was founded, as root's token
+// shows, and is not there any more: founding another in its place would hide the
+// loss.
+func lostFleet(dir string) error {
+	if _, err := os.Stat(rootTokenFile(dir, defaultFleet)); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return tryNext(fmt.Errorf("fleet %s was founded in %s, and its log is gone; nothing was changed", defaultFleet, dir),
+		"restore "+fleetDir(dir, defaultFleet)+" from a backup; or, to begin anew, serve --data with an empty directory")
+}
+
 // existingData is checkData for commands that make none.
 func existingData(dir string) error {
 	isNew, err := checkData(dir)
@@ -129,7 +155,7 @@ func openFleet(dir, fleet string, logger *slog.Logger) (*commands.Ledger, error)
 
 func explainOpen(err error, dir, fleet string) error {
 	if errors.Is(err, events.ErrLocked) {
-		return tryNext(fmt.Errorf("the data directory %s is in use by another process", dir), "stop that process first, or name another directory with --data")
+		return inUse(dir)
 	}
 	if d, ok := errors.AsType[*pebblelog.DamagedError](err); ok {
 		return tryNext(fmt.Errorf("the log of fleet %s in %s is damaged from position %d on: %s; nothing was changed", fleet, dir, d.Position, d.Detail),

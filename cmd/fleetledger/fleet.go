@@ -82,11 +82,15 @@ first start was cut off. The reset is recorded like any other event.`,
 
 // offline opens a fleet without a server, for f.
 func (a *app) offline(fleet string, f func(*commands.Ledger) error) error {
-	l, err := openFleet(a.data, fleet, a.newLogger(slog.LevelWarn))
+	lock, err := lockData(a.data)
 	if err != nil {
 		return err
 	}
-	return errors.Join(f(l), l.Log().Close())
+	l, err := openFleet(a.data, fleet, a.newLogger(slog.LevelWarn))
+	if err != nil {
+		return errors.Join(err, lock.Close())
+	}
+	return errors.Join(f(l), l.Log().Close(), lock.Close())
 }
 
 func (a *app) tokenWritten(fleet string) error {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -96,6 +97,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	if err := makeData(a.data); err != nil {
 		return err
 	}
+	lock, err := lockData(a.data)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	fleets, isNew, err := a.openFleets(ctx, logger)
 	if err != nil {
 		return err
@@ -172,8 +178,11 @@ func (a *app) openFleets(ctx context.Context, logger *slog.Logger) (fleets map[s
 	if err != nil {
 		return nil, false, err
 	}
-	if len(names) == 0 {
-		names = []string{defaultFleet}
+	if !slices.Contains(names, defaultFleet) {
+		if err := lostFleet(a.data); err != nil {
+			return nil, false, err
+		}
+		names = append(names, defaultFleet)
 	}
 	fleets = map[string]*commands.Ledger{}
 	defer func() {
@@ -193,6 +202,9 @@ func (a *app) openFleets(ctx context.Context, logger *slog.Logger) (fleets map[s
 		case founded:
 			a.noteRootToken(name)
 		case name == defaultFleet:
+			if err := lostFleet(a.data); err != nil {
+				return fleets, false, err
+			}
 			if err := found(ctx, l, a.data, name); err != nil {
 				return fleets, false, err
 			}

@@ -263,6 +263,9 @@ func (a *auditor) settled(r events.Record, e events.ApprovalSettled) {
 		if !early {
 			a.find(r, Decision, ap.ExpiresAt, r.Header.Time, "approval %s was settled after it expired", e.ApprovalID)
 		}
+		if want := commands.NewStandpoint(a.before, a.settings).RequiredLevel(ap); want != e.RequiredLevel {
+			a.find(r, Decision, want, e.RequiredLevel, "the level that settling approval %s took comes out otherwise", e.ApprovalID)
+		}
 		a.approver(r, by, ap, e.Evaluations)
 	case events.Expired:
 		if early || by != events.RelayActor {

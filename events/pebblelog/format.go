@@ -21,6 +21,17 @@ const (
 
 // lockDir makes the directory of a log if it is not there, and locks it: the
 // lock of the database is that of the whole directory.
+// LockDirectory keeps other processes from locking dir, until the closer is
+// closed or the process ends. It is for a directory that holds several logs; each
+// log is locked by itself too. The error wraps events.ErrLocked if another has it.
+func LockDirectory(dir string) (io.Closer, error) {
+	lock, err := pebble.LockDirectory(dir, vfs.Default)
+	if err != nil {
+		return nil, lockError(dir, err)
+	}
+	return lock, nil
+}
+
 func lockDir(fsys vfs.FS, dir string) (*pebble.Lock, error) {
 	if err := makeDirs(fsys, fsys.PathJoin(dir, pebbleName)); err != nil {
 		return nil, err
