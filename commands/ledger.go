@@ -263,10 +263,10 @@ func (l *Ledger) append(ctx context.Context, v view, d decided) (events.Appended
 		if c.event.Kind() != c.kind { // an agent's own event keeps its own links
 			n.Correlation, n.Causation = c.correlation, c.causation
 		}
-		if len(payload) > MaxPayloadBytes {
+		if len(payload) > v.settings.PayloadBytes {
 			return events.Appended{}, refuse(TooLarge, "PAYLOAD_TOO_LARGE",
-				"event %s has a payload of %d bytes, at most %d are kept", n.Type, len(payload), MaxPayloadBytes).
-				With("limit", MaxPayloadBytes).With("actual", len(payload))
+				"event %s has a payload of %d bytes, at most %d are kept", n.Type, len(payload), v.settings.PayloadBytes).
+				With("limit", v.settings.PayloadBytes).With("actual", len(payload))
 		}
 		var salt [events.SaltBytes]byte
 		l.random.Bytes(salt[:])

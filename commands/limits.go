@@ -4,20 +4,13 @@ import (
 	"sync"
 	"time"
 
-	"fleetledger/events"
 	"fleetledger/projections"
 )
 
-// Limits that every route keeps; see GET /v1/limits.
+// Limits that no setting changes.
 const (
-	MaxPayloadBytes = 64 << 10
-	MaxBatchEvents  = events.MaxAppendEvents
-	MaxBatchBytes   = 1 << 20
-	MaxArgvItems    = 256
-	MaxArgvBytes    = 32 << 10
-	MaxTailBytes    = 4 << 10
-	MaxTargets      = 250
-	MaxAttempts     = 100
+	MaxTargets  = 250
+	MaxAttempts = 100
 )
 
 // leases knows until when each open attempt is heard of. Heartbeats are not

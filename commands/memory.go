@@ -39,13 +39,13 @@ func (c RecordMemory) decide(v view) (decided, error) {
 	for _, w := range r.Argv {
 		bytes += len(w)
 	}
-	if len(r.Argv) > MaxArgvItems {
-		return decided{}, tooLarge("ARGV_TOO_LARGE", len(r.Argv), MaxArgvItems, "words in argv")
+	if len(r.Argv) > v.settings.ArgvItems {
+		return decided{}, tooLarge("ARGV_TOO_LARGE", len(r.Argv), v.settings.ArgvItems, "words in argv")
 	}
-	if bytes > MaxArgvBytes {
-		return decided{}, tooLarge("ARGV_TOO_LARGE", bytes, MaxArgvBytes, "bytes in argv")
+	if bytes > v.settings.ArgvBytes {
+		return decided{}, tooLarge("ARGV_TOO_LARGE", bytes, v.settings.ArgvBytes, "bytes in argv")
 	}
-	if err := checkEnvelope(r.Envelope, ""); err != nil {
+	if err := checkEnvelope(r.Envelope, "", v.settings); err != nil {
 		return decided{}, err
 	}
 	me := v.auth.Actor(v.caller.Actor)

@@ -126,7 +126,7 @@ func TestAppendExt(t *testing.T) {
 		{"a revision that is past", "REVISION_CONFLICT", []commands.ExtEvent{rev(0, ext("e9", "ext.note", "ext-a", `{}`))}, "ana"},
 		{"a revision to come", "REVISION_CONFLICT", []commands.ExtEvent{rev(2, ext("e9", "ext.note", "ext-a", `{}`))}, "ana"},
 		{"all or none", "REVISION_CONFLICT", []commands.ExtEvent{ext("e8", "ext.note", "ext-c", `{}`), rev(7, ext("e9", "ext.note", "ext-a", `{}`))}, "ana"},
-		{"too large", "PAYLOAD_TOO_LARGE", []commands.ExtEvent{ext("e9", "ext.note", "ext-a", `"`+strings.Repeat("x", commands.MaxPayloadBytes)+`"`)}, "ana"},
+		{"too large", "PAYLOAD_TOO_LARGE", []commands.ExtEvent{ext("e9", "ext.note", "ext-a", `"`+strings.Repeat("x", projections.DefaultSettings().PayloadBytes)+`"`)}, "ana"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := w.refused(c.code, send(c.by, c.list...))

@@ -52,7 +52,7 @@ func (c ReportAttempt) decide(v view, t *projections.Task) (decided, events.Posi
 		return decided{}, 0, err
 	}
 	e := c.Envelope
-	if err := checkEnvelope(e, v.caller.Actor); err != nil {
+	if err := checkEnvelope(e, v.caller.Actor, v.settings); err != nil {
 		return decided{}, 0, err
 	}
 	if t.Command.Mode == events.Replicate && e.Outcome == events.Exited && e.Stdout.SHA256.IsZero() {
@@ -192,7 +192,7 @@ func ending(reports []events.Envelope) string {
 	return strings.Join(list, "; ")
 }
 
-func checkEnvelope(e events.Envelope, machine string) error {
+func checkEnvelope(e events.Envelope, machine string, limits projections.Settings) error {
 	var bad []events.Problem
 	switch e.Outcome {
 	case events.Exited:
@@ -219,8 +219,8 @@ func checkEnvelope(e events.Envelope, machine string) error {
 		path string
 		out  events.Output
 	}{{"/stdout", e.Stdout}, {"/stderr", e.Stderr}} {
-		if len(o.out.Tail) > MaxTailBytes {
-			return tooLarge("TAIL_TOO_LARGE", len(o.out.Tail), MaxTailBytes, "bytes of tail in "+o.path)
+		if len(o.out.Tail) > limits.TailBytes {
+			return tooLarge("TAIL_TOO_LARGE", len(o.out.Tail), limits.TailBytes, "bytes of tail in "+o.path)
 		}
 		if o.out.Bytes < 0 {
 			bad = append(bad, problem(o.path+"/bytes", "OUT_OF_RANGE", "cannot be negative"))

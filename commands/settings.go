@@ -39,6 +39,12 @@ func (c ChangeSettings) decide(v view) (decided, error) {
 		{"/fleet_approvals_per_minute", p.FleetApprovalsPerMinute, 1, 1_000_000},
 		{"/fleet_approvals_pending", p.FleetApprovalsPending, 1, 1_000_000},
 		{"/denials_per_minute", p.DenialsPerMinute, 1, 1_000_000},
+		{"/payload_bytes", p.PayloadBytes, 4 << 10, 1 << 20},
+		{"/batch_events", p.BatchEvents, 1, events.MaxAppendEvents},
+		{"/batch_bytes", p.BatchBytes, 128 << 10, events.MaxAppendBytes},
+		{"/argv_items", p.ArgvItems, 1, 4096},
+		{"/argv_bytes", p.ArgvBytes, 1, 512 << 10},
+		{"/tail_bytes", p.TailBytes, 0, 64 << 10},
 	} {
 		if f.value != nil && (*f.value < f.min || *f.value > f.max) {
 			bad = append(bad, problem(f.path, "OUT_OF_RANGE", "is from %d to %d", f.min, f.max))

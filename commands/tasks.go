@@ -131,10 +131,10 @@ func (c SubmitTask) check(v view) error {
 		switch {
 		case len(argv) == 0 || argv[0] == "":
 			bad = append(bad, problem(path, "REQUIRED", "the first word names the program to run"))
-		case len(argv) > MaxArgvItems:
-			return tooLarge("ARGV_TOO_LARGE", len(argv), MaxArgvItems, "words in argv")
-		case bytes > MaxArgvBytes:
-			return tooLarge("ARGV_TOO_LARGE", bytes, MaxArgvBytes, "bytes in argv")
+		case len(argv) > v.settings.ArgvItems:
+			return tooLarge("ARGV_TOO_LARGE", len(argv), v.settings.ArgvItems, "words in argv")
+		case bytes > v.settings.ArgvBytes:
+			return tooLarge("ARGV_TOO_LARGE", bytes, v.settings.ArgvBytes, "bytes in argv")
 		}
 	}
 	for i, m := range c.Targets {

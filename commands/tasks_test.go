@@ -10,7 +10,7 @@ import (
 )
 
 func TestSubmitTask(t *testing.T) {
-	long := make([]string, commands.MaxArgvItems+1)
+	long := make([]string, projections.DefaultSettings().ArgvItems+1)
 	for i := range long {
 		long[i] = "x"
 	}
@@ -38,7 +38,7 @@ func TestSubmitTask(t *testing.T) {
 		{"negative timeout", cmd(events.TaskCommand{Argv: []string{"go"}, Targets: []string{"m1"}, TimeoutSeconds: -1}), "INVALID", ""},
 		{"unknown mode", cmd(events.TaskCommand{Mode: "race", Argv: []string{"go"}, Targets: []string{"m1"}}), "INVALID", ""},
 		{"too many words", task(long, "m1"), "ARGV_TOO_LARGE", ""},
-		{"too many bytes", task([]string{"go", strings.Repeat("x", commands.MaxArgvBytes)}, "m1"), "ARGV_TOO_LARGE", ""},
+		{"too many bytes", task([]string{"go", strings.Repeat("x", projections.DefaultSettings().ArgvBytes)}, "m1"), "ARGV_TOO_LARGE", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -185,7 +185,7 @@ func TestClaimAndReport(t *testing.T) {
 	bad.Machine = "m2"
 	w.refused("INVALID", reporting("m1", n, bad))
 	bad = e
-	bad.Stdout.Tail = strings.Repeat("x", commands.MaxTailBytes+1)
+	bad.Stdout.Tail = strings.Repeat("x", projections.DefaultSettings().TailBytes+1)
 	w.refused("TAIL_TOO_LARGE", reporting("m1", n, bad))
 	r := w.ok(w.report(tk, "m1", n, e))
 	if got := kindsOf(r); got != "task.reported task.settled" {

@@ -180,6 +180,13 @@ type SettingsPatch struct {
 	FleetApprovalsPerMinute *int `json:"fleet_approvals_per_minute,omitzero"`
 	FleetApprovalsPending   *int `json:"fleet_approvals_pending,omitzero"`
 	DenialsPerMinute        *int `json:"denials_per_minute,omitzero"`
+
+	PayloadBytes *int `json:"payload_bytes,omitzero"`
+	BatchEvents  *int `json:"batch_events,omitzero"`
+	BatchBytes   *int `json:"batch_bytes,omitzero"`
+	ArgvItems    *int `json:"argv_items,omitzero"`
+	ArgvBytes    *int `json:"argv_bytes,omitzero"`
+	TailBytes    *int `json:"tail_bytes,omitzero"`
 }
 
 func (FleetFounded) Kind() Kind       { return "fleet.founded" }

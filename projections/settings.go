@@ -23,6 +23,14 @@ type Settings struct {
 	FleetApprovalsPending   int
 	DenialsPerMinute        int
 
+	// What is taken at most; see GET /v1/limits.
+	PayloadBytes int
+	BatchEvents  int
+	BatchBytes   int
+	ArgvItems    int
+	ArgvBytes    int
+	TailBytes    int
+
 	Revision events.Revision
 }
 
@@ -35,6 +43,8 @@ func DefaultSettings() Settings {
 		ApprovalsPerMinute: 60, ApprovalsPending: 1000,
 		FleetApprovalsPerMinute: 600, FleetApprovalsPending: 10_000,
 		DenialsPerMinute: 60,
+		PayloadBytes:     64 << 10, BatchEvents: 1000, BatchBytes: 1 << 20,
+		ArgvItems: 256, ArgvBytes: 32 << 10, TailBytes: 4 << 10,
 	}
 }
 
@@ -59,6 +69,12 @@ func (s Settings) Apply(r events.Record) (Settings, error) {
 	set(&s.FleetApprovalsPerMinute, p.FleetApprovalsPerMinute)
 	set(&s.FleetApprovalsPending, p.FleetApprovalsPending)
 	set(&s.DenialsPerMinute, p.DenialsPerMinute)
+	set(&s.PayloadBytes, p.PayloadBytes)
+	set(&s.BatchEvents, p.BatchEvents)
+	set(&s.BatchBytes, p.BatchBytes)
+	set(&s.ArgvItems, p.ArgvItems)
+	set(&s.ArgvBytes, p.ArgvBytes)
+	set(&s.TailBytes, p.TailBytes)
 	s.Revision = r.Header.Revision
 	return s, nil
 }

@@ -55,14 +55,15 @@ func (c *call) readBody(in any) error {
 
 // receive reads the whole body.
 func (c *call) receive(b *bytes.Buffer) error {
-	if c.r.ContentLength > commands.MaxBatchBytes {
-		return bodyTooLarge()
+	limit := int64(c.ledger.State().Settings().BatchBytes)
+	if c.r.ContentLength > limit {
+		return bodyTooLarge(limit)
 	}
-	n, err := b.ReadFrom(io.LimitReader(c.r.Body, commands.MaxBatchBytes+1))
+	n, err := b.ReadFrom(io.LimitReader(c.r.Body, limit+1))
 	var timeout net.Error
 	switch {
-	case err == nil && n > commands.MaxBatchBytes:
-		return bodyTooLarge()
+	case err == nil && n > limit:
+		return bodyTooLarge(limit)
 	case err == nil:
 		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
@@ -73,9 +74,9 @@ func (c *call) receive(b *bytes.Buffer) error {
 	return malformed("BODY_UNREADABLE", "the body cannot be read; send it again")
 }
 
-func bodyTooLarge() error {
+func bodyTooLarge(limit int64) error {
 	return &problem{status: http.StatusRequestEntityTooLarge, code: "BODY_TOO_LARGE",
-		detail: fmt.Sprintf("the body is larger than %d bytes; send it in parts", commands.MaxBatchBytes), facts: facts{"limit": commands.MaxBatchBytes}}
+		detail: fmt.Sprintf("the body is larger than %d bytes; send it in parts", limit), facts: facts{"limit": limit}}
 }
 
 // mediaType is the body's content type, empty if the caller names none.

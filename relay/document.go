@@ -15,7 +15,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"fleetledger/commands"
+	"fleetledger/events"
 )
 
 // document is the OpenAPI 3.1 document, made by huma of the operations and of the
@@ -126,7 +126,7 @@ func (d *document) body(op *operation) map[string]*huma.MediaType {
 		return map[string]*huma.MediaType{"application/json": {Schema: d.schema(op.in)}}
 	}
 	one := d.schema(reflect.TypeFor[cloudEvent]())
-	least, most := 1, commands.MaxBatchEvents
+	least, most := 1, events.MaxAppendEvents
 	batch := &huma.Schema{Type: "array", Items: one, MinItems: &least, MaxItems: &most}
 	return map[string]*huma.MediaType{
 		cloudEventType:      {Schema: one},

@@ -92,13 +92,8 @@ func (b *appendBody) decodeBody(media string, raw []byte) error {
 	if err != nil {
 		return err
 	}
-	switch n := len(list); {
-	case n == 0:
+	if len(list) == 0 {
 		return invalidFields(events.Problem{Code: events.CodeRequired, Detail: "the batch is empty: send at least one event"})
-	case n > commands.MaxBatchEvents:
-		return &problem{status: http.StatusRequestEntityTooLarge, code: "BATCH_TOO_LARGE",
-			detail: fmt.Sprintf("%d events, at most %d are taken at once; send them in parts", n, commands.MaxBatchEvents),
-			facts:  facts{"limit": commands.MaxBatchEvents, "actual": n}}
 	}
 	var bad []events.Problem
 	b.list = make([]commands.ExtEvent, len(list))
@@ -269,6 +264,11 @@ type appendReply struct {
 }
 
 func (c *call) appendEvents(in appendBody) (appendReply, error) {
+	if n, limit := len(in.list), c.ledger.State().Settings().BatchEvents; n > limit {
+		return appendReply{}, &problem{status: http.StatusRequestEntityTooLarge, code: "BATCH_TOO_LARGE",
+			detail: fmt.Sprintf("%d events, at most %d are taken at once; send them in parts", n, limit),
+			facts:  facts{"limit": limit, "actual": n}}
+	}
 	res, err := c.ledger.AppendExt(c.ctx(), c.caller, in.list)
 	if err != nil {
 		return appendReply{}, withReceipt(res, err)

@@ -268,3 +268,20 @@ func TestThousandPendingOfOneAgent(t *testing.T) {
 		t.Errorf("%d of %d are listed", len(a.list("items")), n+1)
 	}
 }
+
+// Limits are settings: what is over a lowered one is refused with it, what is
+// under a raised one is taken.
+func TestLimitsAreSettable(t *testing.T) {
+	f := newFleet(t).people()
+	event := func(n int) string {
+		return fmt.Sprintf(`{"specversion":"1.0","id":"x%d","source":"/a","type":"ext.a","subject":"ext-a","data":%q}`, n, strings.Repeat("x", n))
+	}
+	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/events", event(70_000)) }).want(413, "PAYLOAD_TOO_LARGE").has("limit", "65536")
+	f.do("root", "PATCH", "/v1/settings", `{"payload_bytes":100000,"argv_items":2,"batch_events":1,"batch_bytes":131072,"tail_bytes":10}`).want(200)
+	f.do("ana", "GET", "/v1/limits", "").want(200).has("payload_bytes", "100000", "argv_items", "2", "batch_events", "1", "body_bytes", "131072", "tail_bytes", "10")
+	f.do("ana", "POST", "/v1/events", event(70_000)).want(201)
+	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/tasks", `{"argv":["a","b","c"],"targets":["m1"]}`) }).want(413, "ARGV_TOO_LARGE").has("limit", "2")
+	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/events", "["+event(1)+","+event(2)+"]") }).want(413, "BATCH_TOO_LARGE").has("limit", "1")
+	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/events", event(140_000)) }).want(413, "BODY_TOO_LARGE").has("limit", "131072")
+	f.unchanged(func() answer { return f.do("root", "PATCH", "/v1/settings", `{"batch_events":1001}`) }).want(422, "INVALID")
+}

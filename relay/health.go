@@ -61,8 +61,8 @@ type limitsReply struct {
 func (c *call) limits() (limitsReply, error) {
 	s := c.ledger.State().Settings()
 	return limitsReply{
-		Body: commands.MaxBatchBytes, Payload: commands.MaxPayloadBytes, BatchEvents: commands.MaxBatchEvents, Batch: commands.MaxBatchBytes,
-		ArgvItems: commands.MaxArgvItems, Argv: commands.MaxArgvBytes, Tail: commands.MaxTailBytes, Targets: commands.MaxTargets,
+		Body: s.BatchBytes, Payload: s.PayloadBytes, BatchEvents: s.BatchEvents, Batch: s.BatchBytes,
+		ArgvItems: s.ArgvItems, Argv: s.ArgvBytes, Tail: s.TailBytes, Targets: commands.MaxTargets,
 		Attempts: commands.MaxAttempts, Settlements: maxSettlements, JSONDepth: events.MaxJSONDepth, ListItems: maxLimit, ListStandard: defaultLimit,
 		ApprovalsPerMinute: s.ApprovalsPerMinute, ApprovalsPending: s.ApprovalsPending, FleetApprovalsPerMinute: s.FleetApprovalsPerMinute,
 		FleetApprovalsPending: s.FleetApprovalsPending, DenialsPerMinute: s.DenialsPerMinute,

@@ -21,6 +21,12 @@ type settingsReply struct {
 	FleetApprovalsPerMinute int             `json:"fleet_approvals_per_minute"`
 	FleetApprovalsPending   int             `json:"fleet_approvals_pending"`
 	DenialsPerMinute        int             `json:"denials_per_minute" doc:"Recorded for an actor; more are answered 429."`
+	PayloadBytes            int             `json:"payload_bytes"`
+	BatchEvents             int             `json:"batch_events"`
+	BatchBytes              int             `json:"batch_bytes" doc:"Of any body."`
+	ArgvItems               int             `json:"argv_items"`
+	ArgvBytes               int             `json:"argv_bytes"`
+	TailBytes               int             `json:"tail_bytes"`
 	Revision                events.Revision `json:"revision" doc:"Of the settings' stream; 0 as founded."`
 }
 
@@ -31,7 +37,9 @@ func settingsOf(s projections.Settings) settingsReply {
 		ApprovalSeconds:    int(s.ApprovalExpires / time.Second),
 		ApprovalsPerMinute: s.ApprovalsPerMinute, ApprovalsPending: s.ApprovalsPending,
 		FleetApprovalsPerMinute: s.FleetApprovalsPerMinute, FleetApprovalsPending: s.FleetApprovalsPending,
-		DenialsPerMinute: s.DenialsPerMinute, Revision: s.Revision,
+		DenialsPerMinute: s.DenialsPerMinute,
+		PayloadBytes:     s.PayloadBytes, BatchEvents: s.BatchEvents, BatchBytes: s.BatchBytes,
+		ArgvItems: s.ArgvItems, ArgvBytes: s.ArgvBytes, TailBytes: s.TailBytes, Revision: s.Revision,
 	}
 }
 
@@ -58,7 +66,8 @@ func (b *settingsBody) decodeBody(_ string, raw []byte) error {
 		return err
 	}
 	return refuseNull(raw, "output", "separation_of_duties", "heartbeat_s", "heartbeats_missed", "grace_s", "approval_expires_s",
-		"approvals_per_minute", "approvals_pending", "fleet_approvals_per_minute", "fleet_approvals_pending", "denials_per_minute")
+		"approvals_per_minute", "approvals_pending", "fleet_approvals_per_minute", "fleet_approvals_pending", "denials_per_minute",
+		"payload_bytes", "batch_events", "batch_bytes", "argv_items", "argv_bytes", "tail_bytes")
 }
 
 type changeSettingsReply struct {
