@@ -13,7 +13,9 @@ import (
 type Simulate struct {
 	// Rules replace the list in force; nil keeps it.
 	Rules []events.Rule
-	// MaxDifferences bounds how many differences are listed.
+	// After leaves out the decisions up to that position.
+	After events.Position
+	// MaxDifferences bounds how many differences are listed; all are counted.
 	MaxDifferences int
 }
 
@@ -67,8 +69,8 @@ func (l *Ledger) SimulateOne(c Simulate, action, actor string) (inForce, propose
 // in one pass over the log. progress, if not nil, is called now and then.
 func (l *Ledger) SimulateHistory(ctx context.Context, c Simulate, progress func(done events.Position)) (Simulated, error) {
 	rules := c.rules(l.state.Authority())
-	s := Simulated{Differences: []Difference{}}
-	for r, err := range l.log.ReadAll(ctx, 0) {
+	s := Simulated{To: c.After, Differences: []Difference{}}
+	for r, err := range l.log.ReadAll(ctx, c.After) {
 		if err != nil {
 			return s, err
 		}
@@ -92,7 +94,8 @@ func (l *Ledger) SimulateHistory(ctx context.Context, c Simulate, progress func(
 				continue
 			}
 			s.Differ++
-			if len(s.Differences) < c.MaxDifferences {
+			// Those of one event stay together: a list goes on behind a position.
+			if n := len(s.Differences); n < c.MaxDifferences || s.Differences[n-1].Position == s.To {
 				s.Differences = append(s.Differences, Difference{Position: s.To, Was: was, WouldBe: would})
 			}
 		}

@@ -78,6 +78,16 @@ func TestSimulate(t *testing.T) {
 	if all.list("history.differences"); len(all.list("history.differences")) != 2 || all.get("history.differ").(float64) < 5 {
 		t.Errorf("got %s", all.body)
 	}
+	// The list goes on where it ended.
+	listed := 0
+	for after := "0"; after != "<nil>"; {
+		a := f.do("ana", "POST", "/v1/gates/simulate", fmt.Sprintf(`{"history":true,"limit":2,"after":%s,"rules":[{"action":"deploy.prod","min_level":50}]}`, after)).want(200)
+		listed += len(a.list("history.differences"))
+		after = fmt.Sprint(a.get("history.next_after"))
+	}
+	if fmt.Sprint(all.get("history.differ")) != fmt.Sprint(listed) {
+		t.Errorf("%d differences were listed: %s", listed, all.body)
+	}
 	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/gates/simulate", `{"history":true}`) }).want(200).has("history.differ", "0")
 
 	req, err := http.NewRequestWithContext(t.Context(), "POST", f.server.URL+"/v1/gates/simulate", strings.NewReader(`{"history":true}`))

@@ -18,6 +18,7 @@ type simulateBody struct {
 	History bool             `json:"history,omitzero" doc:"Decide every recorded decision again."`
 	Action  string           `json:"action,omitzero"`
 	Actor   string           `json:"actor,omitzero" doc:"Decide this action of this actor, as things stand."`
+	After   events.Position  `json:"after,omitzero" doc:"Leave out the decisions up to this position: the next_after of an answer before."`
 	Limit   *int             `json:"limit,omitzero" minimum:"1" maximum:"1000" doc:"At most so many differences are listed; 1000 if absent. All are counted."`
 
 	proposed commands.Simulate
@@ -30,7 +31,7 @@ func (b *simulateBody) decodeBody(_ string, raw []byte) error {
 	if err := refuseNull(raw, "limit"); err != nil {
 		return err
 	}
-	b.proposed.MaxDifferences = maxLimit
+	b.proposed.MaxDifferences, b.proposed.After = maxLimit, b.After
 	if b.Limit != nil {
 		if *b.Limit < 1 || *b.Limit > maxLimit {
 			return malformed("LIMIT_OUT_OF_RANGE", "limit is %d: it is an integer from 1 to %d", *b.Limit, maxLimit).with("limit", maxLimit)
@@ -80,6 +81,8 @@ type simulatedHistory struct {
 	Decided     int             `json:"decided"`
 	Differ      int             `json:"differ" doc:"How many would have been decided otherwise."`
 	Differences []difference    `json:"differences" doc:"The first of them, oldest first."`
+	// NextAfter goes on with the list.
+	NextAfter *events.Position `json:"next_after" doc:"Where to go on if not all are listed; else null."`
 }
 
 type difference struct {
@@ -147,7 +150,10 @@ func (c *call) simulated(in simulateBody, progress func(events.Position)) (out s
 	if err != nil {
 		return out, err
 	}
-	out.History = &simulatedHistory{From: 1, To: s.To, Decided: s.Decided, Differ: s.Differ, Differences: []difference{}}
+	out.History = &simulatedHistory{From: in.After + 1, To: s.To, Decided: s.Decided, Differ: s.Differ, Differences: []difference{}}
+	if n := len(s.Differences); n < s.Differ {
+		out.History.NextAfter = &s.Differences[n-1].Position
+	}
 	for _, d := range s.Differences {
 		// Allowed has no decisive rule: then the recorded one says what is gone.
 		why := "every rule of the proposed list that covers it allows it"

@@ -22,9 +22,11 @@ type simulation struct {
 		Proposed events.Decision `json:"proposed"`
 	} `json:"one"`
 	History *struct {
-		To          uint64 `json:"to"`
-		Decided     int    `json:"decided"`
-		Differ      int    `json:"differ"`
+		From        uint64  `json:"from"`
+		To          uint64  `json:"to"`
+		NextAfter   *uint64 `json:"next_after"`
+		Decided     int     `json:"decided"`
+		Differ      int     `json:"differ"`
 		Differences []struct {
 			Position uint64         `json:"position"`
 			Action   string         `json:"action"`
@@ -39,6 +41,7 @@ type simulation struct {
 func (a *app) gateSimulateCommand() *cobra.Command {
 	var rules, action, actor string
 	var limit int
+	var after uint64
 	cmd := &cobra.Command{
 		Use:   "simulate [--rules FILE] [--action ACTION --actor ACTOR]",
 		Short: "What other rules would have decided",
@@ -59,7 +62,7 @@ Exit code 1 means that something would differ.`,
 			if action != "" {
 				body["action"], body["actor"] = action, actor
 			} else {
-				body["limit"] = limit
+				body["limit"], body["after"] = limit, after
 			}
 			if rules != "" {
 				list, err := a.readRules(rules)
@@ -94,6 +97,7 @@ Exit code 1 means that something would differ.`,
 	cmd.Flags().StringVar(&rules, "rules", "", "the proposed list, a JSON array; - is standard input")
 	cmd.Flags().StringVar(&action, "action", "", "decide this action")
 	cmd.Flags().StringVar(&actor, "actor", "", "of this actor")
+	cmd.Flags().Uint64Var(&after, "after", 0, "go on after this position, where an earlier list ended")
 	cmd.Flags().IntVar(&limit, "limit", 50, "how many differences to list at most; all are counted")
 	return cmd
 }
@@ -140,9 +144,9 @@ func (s simulation) show(p printer) {
 	for _, d := range h.Differences {
 		p.f("%d  %s  %s: was %s, would be %s: %s\n", d.Position, d.Action, d.Actor, d.Was, d.WouldBe, d.Why)
 	}
-	p.f("%d of %s would differ, positions 1 to %d", h.Differ, count(h.Decided, "decision"), h.To)
-	if n := h.Differ - len(h.Differences); n > 0 {
-		p.f("; %d are not listed", n)
+	p.f("%d of %s would differ, positions %d to %d", h.Differ, count(h.Decided, "decision"), h.From, h.To)
+	if h.NextAfter != nil {
+		p.f("; more with --after %d", *h.NextAfter)
 	}
 	p.f("\n")
 }
