@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"fleetledger/commands/gate"
@@ -20,13 +21,30 @@ type SettleApproval struct {
 // Refusals: APPROVAL_NOT_FOUND, APPROVER_NOT_ENTITLED, APPROVAL_ENDED,
 // RULES_CHANGED.
 func (l *Ledger) SettleApproval(ctx context.Context, caller Caller, c SettleApproval) (Result, error) {
-	return l.execute(ctx, caller, func(v view) (decided, error) {
-		s, err := l.subject(ctx, c.ApprovalID, 0)
-		if err != nil {
-			return decided{}, err
-		}
-		return c.decide(v, s)
-	})
+	settle := func() (Result, error) {
+		return l.execute(ctx, caller, func(v view) (decided, error) {
+			s, err := l.subject(ctx, c.ApprovalID, 0)
+			if err != nil {
+				return decided{}, err
+			}
+			return c.decide(v, s)
+		})
+	}
+	r, err := settle()
+	if l.expiredUnrecorded(ctx, c.ApprovalID, err) {
+		return settle()
+	}
+	return r, err
+}
+
+// expiredUnrecorded records the expiry of an approval that was met before the
+// relay's own sweep, so that whoever came too late is told what is recorded.
+func (l *Ledger) expiredUnrecorded(ctx context.Context, id string, err error) bool {
+	refusal, ok := errors.AsType[*Refusal](err)
+	if !ok || refusal.Code != "APPROVAL_ENDED" || l.state.PendingApproval(id) == nil {
+		return false
+	}
+	return l.sweepApproval(ctx, id, events.Expired, "") == nil
 }
 
 // Subject is an approval with what it belongs to: a task, or a gate that stands

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -156,15 +157,22 @@ func (v view) approvalFor(stopped []events.Decision, gateIDs []string, command j
 		req.Actions = append(req.Actions, dec.Action)
 		req.RequiredLevel = max(req.RequiredLevel, gate.RequiredLevel(v.list.rules, dec.Action, dec.Level))
 	}
-	req.Why = stopped[0].Decisive.Reason
-	if r := v.auth.Rule(*stopped[0].Decisive.RuleID); r != nil {
-		if r.Rule.Why != "" {
-			req.Why = r.Rule.Why + ": " + req.Why
+	var why []string
+	for _, dec := range stopped {
+		text := dec.Decisive.Reason
+		if r := v.auth.Rule(*dec.Decisive.RuleID); r != nil {
+			if r.Rule.Why != "" {
+				text = r.Rule.Why + ": " + text
+			}
+			if r.Rule.Scope != nil && req.Scope == "" {
+				req.Scope = *r.Rule.Scope
+			}
 		}
-		if r.Rule.Scope != nil {
-			req.Scope = *r.Rule.Scope
+		if !slices.Contains(why, text) {
+			why = append(why, text)
 		}
 	}
+	req.Why = strings.Join(why, "; ")
 	var err error
 	req.CommandHash, err = CommandHash(v.caller.Actor, req.Actions, command)
 	return req, err

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"fmt"
 	"slices"
 
 	"fleetledger/commands/gate"
@@ -101,6 +102,10 @@ func (v view) aboveOrAncestor(target string) error {
 	if slices.Contains(v.auth.Ancestors(target), v.caller.Actor) || me.Level > it.Level || me.Level == 100 {
 		return nil
 	}
-	return refuse(Forbidden, "LEVEL_NOT_ABOVE", "%s has level %d: changing %s needs a level above %d, or to be its ancestor",
-		me.ID, me.Level, target, it.Level).With("level", me.Level).With("target_level", it.Level)
+	needs := fmt.Sprintf("a level above %d", it.Level)
+	if it.Level == 100 {
+		needs = "level 100"
+	}
+	return refuse(Forbidden, "LEVEL_NOT_ABOVE", "%s has level %d: changing %s needs %s, or to be its ancestor",
+		me.ID, me.Level, target, needs).With("level", me.Level).With("target_level", it.Level)
 }

@@ -117,8 +117,14 @@ func nextCommand(cmd *cobra.Command, p *agent.Problem, code int) string {
 		return "fleetledger task list"
 	case "RECORD_NOT_FOUND":
 		return "fleetledger memory list"
-	case "ACTOR_NOT_FOUND", "TOKEN_NOT_FOUND":
+	case "ACTOR_NOT_FOUND", "TOKEN_NOT_FOUND", "ACTOR_EXISTS", "LEVEL_NOT_ABOVE", "PARENT_NOT_YOURS", "SCOPE_NOT_HELD":
 		return "fleetledger actors list"
+	case "COMMAND_CHANGED", "APPROVAL_SPENT", "APPROVAL_EXPIRED", "NOT_REQUESTER":
+		return "fleetledger approvals list --status granted"
+	case "REVISION_CONFLICT", "EVENT_ID_MISMATCH", "STREAM_RESERVED", "KIND_RESERVED", "EVENT_NOT_FOUND":
+		return "fleetledger events tail"
+	case "TASK_NOT_OPEN", "ALREADY_CLAIMED", "NOT_YOUR_LEG", "ATTEMPT_NOT_FOUND":
+		return "fleetledger task list"
 	case "TASK_SETTLED", "ALREADY_REPORTED":
 		return "fleetledger task list"
 	case "DENIED":
