@@ -11,7 +11,7 @@ type ChangeSettings struct {
 	Settings events.SettingsPatch `json:"settings"`
 }
 
-// ChangeSettings carries out c. Refusals: INVALID, and what gates answer.
+// ChangeSettings carries out c. What changes nothing records nothing. Refusals: INVALID, and what gates answer.
 func (l *Ledger) ChangeSettings(ctx context.Context, caller Caller, c ChangeSettings) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) { return c.decide(v) })
 }
@@ -52,6 +52,9 @@ func (c ChangeSettings) decide(v view) (decided, error) {
 	}
 	if len(bad) > 0 {
 		return decided{}, invalid(bad...)
+	}
+	if v.settings.With(p) == v.settings {
+		return decided{}, nil
 	}
 	return v.gated([]string{"fleet.configure"}, named("fleet.configure", c), func(permits []events.Permit, d *decided) {
 		d.add(events.SettingsStream, v.newID(), events.SettingsChanged{Settings: p, Permit: &permits[0]})

@@ -57,7 +57,13 @@ func (s Settings) Apply(r events.Record) (Settings, error) {
 	if err != nil {
 		return s, err
 	}
-	p := e.Settings
+	s = s.With(e.Settings)
+	s.Revision = r.Header.Revision
+	return s, nil
+}
+
+// With returns the settings with those that p names changed.
+func (s Settings) With(p events.SettingsPatch) Settings {
 	set(&s.Output, p.Output)
 	set(&s.SeparationOfDuties, p.SeparationOfDuties)
 	seconds(&s.Heartbeat, p.HeartbeatSeconds)
@@ -75,8 +81,7 @@ func (s Settings) Apply(r events.Record) (Settings, error) {
 	set(&s.ArgvItems, p.ArgvItems)
 	set(&s.ArgvBytes, p.ArgvBytes)
 	set(&s.TailBytes, p.TailBytes)
-	s.Revision = r.Header.Revision
-	return s, nil
+	return s
 }
 
 func set[T any](to *T, from *T) {

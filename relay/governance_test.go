@@ -43,6 +43,7 @@ func TestSettings(t *testing.T) {
 	if string(one.body) != string(two.body) {
 		t.Errorf("repeated: %s, then %s", one.body, two.body)
 	}
+	f.unchanged(func() answer { return f.do("root", "PATCH", "/v1/settings", `{"heartbeat_s":3}`) }).want(200).has("receipt", "<nil>")
 	f.do("ana", "GET", "/v1/settings", "").has("heartbeat_s", "3", "separation_of_duties", "true", "grace_s", "5", "revision", "1")
 	f.do("ana", "GET", fmt.Sprintf("/v1/settings?at=%d", before), "").has("heartbeat_s", "10")
 }

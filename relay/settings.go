@@ -72,10 +72,15 @@ func (b *settingsBody) decodeBody(_ string, raw []byte) error {
 
 type changeSettingsReply struct {
 	Changed events.SettingsPatch `json:"changed"`
-	Receipt receipt              `json:"receipt"`
+	Receipt *receipt             `json:"receipt" doc:"Null if nothing changed."`
 }
 
 func (c *call) changeSettings(in settingsBody) (changeSettingsReply, error) {
-	e, rec, err := recorded[events.SettingsChanged](c.ledger.ChangeSettings(c.ctx(), c.caller, commands.ChangeSettings{Settings: in.SettingsPatch}))
-	return changeSettingsReply{e.Settings, receiptOf(rec)}, err
+	res, err := c.ledger.ChangeSettings(c.ctx(), c.caller, commands.ChangeSettings{Settings: in.SettingsPatch})
+	if err == nil && len(res.Records) == 0 {
+		return changeSettingsReply{}, nil
+	}
+	e, rec, err := recorded[events.SettingsChanged](res, err)
+	r := receiptOf(rec)
+	return changeSettingsReply{e.Settings, &r}, err
 }
