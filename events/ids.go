@@ -36,12 +36,6 @@ func GateStream(id string) Stream { return Stream("gate-" + id) }
 // MachineStream holds the memory of one machine.
 func MachineStream(id string) Stream { return Stream("machine-" + id) }
 
-// BlockStream holds one published block, named by its content hash.
-func BlockStream(hash string) Stream { return Stream("block-" + hash) }
-
-// CouncilStream holds one council from convening to its decision.
-func CouncilStream(id string) Stream { return Stream("council-" + id) }
-
 // MaxNameBytes bounds stream names, kinds and event ids, so that a header is
 // bounded too.
 const MaxNameBytes = 160

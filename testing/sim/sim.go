@@ -55,9 +55,6 @@ func New(seed uint64, log events.Log, state *projections.State, clock *Clock) (*
 	return f, err
 }
 
-// Acknowledged are the events that some command was told are recorded.
-func (f *Fleet) Acknowledged() map[string]events.Position { return f.acknowledged }
-
 func pick[T any](f *Fleet, list []T) T { return list[f.rng.IntN(len(list))] }
 
 // levels crowd at the seams between bands.
