@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"fleetledger/events"
+	"fleetledger/events/seal"
 )
 
 // Options says what a log is opened with.
@@ -35,11 +36,21 @@ type Log struct {
 	streams  map[events.Stream][]events.Position
 	ids      map[string]events.Position
 	keys     map[events.Hash]binding
+	tree     seal.Tree
+	tiles    map[tileName][]byte
 	advanced chan struct{} // closed, and replaced, at every append and at Close
 	closed   bool
 }
 
-var _ events.Log = (*Log)(nil)
+var (
+	_ events.Log = (*Log)(nil)
+	_ seal.Store = (*Log)(nil)
+)
+
+type tileName struct {
+	level int
+	n     uint64
+}
 
 // binding is what an idempotency key is bound to.
 type binding struct {
@@ -62,6 +73,7 @@ func New(opts Options) (*Log, error) {
 		streams:  make(map[events.Stream][]events.Position),
 		ids:      make(map[string]events.Position),
 		keys:     make(map[events.Hash]binding),
+		tiles:    make(map[tileName][]byte),
 		advanced: make(chan struct{}),
 	}, nil
 }
@@ -115,6 +127,7 @@ func (l *Log) Append(ctx context.Context, a events.Append) (events.Appended, err
 		l.records = append(l.records, r)
 		l.streams[r.Header.Stream] = append(l.streams[r.Header.Stream], r.Header.Position)
 		l.ids[r.Header.ID] = r.Header.Position
+		l.tree.Append(r.LeafHash, func(t seal.Tile) { l.tiles[tileName{t.Level, t.N}] = t.AppendTo(nil) })
 	}
 	done := events.Appended{First: recs[0].Header.Position, Last: recs[len(recs)-1].Header.Position, Records: recs}
 	if !a.Key.IsZero() {
@@ -262,6 +275,28 @@ func (l *Log) FindKey(ctx context.Context, key events.Hash) (events.Appended, ev
 	}
 	b, ok := l.keys[key]
 	return events.Appended{First: b.first, Last: b.last, Duplicate: ok}, b.request, nil
+}
+
+// Tree implements seal.Store.
+func (l *Log) Tree() seal.View {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tree.View()
+}
+
+// FullTile implements seal.Store.
+func (l *Log) FullTile(level int, n uint64) ([]byte, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, events.ErrClosed
+	}
+	b, ok := l.tiles[tileName{level, n}]
+	if !ok {
+		t := seal.Tile{Level: level, N: n}
+		return nil, &events.CorruptError{Position: t.First(), Detail: t.String() + " is missing"}
+	}
+	return b, nil
 }
 
 // Now implements events.Log.

@@ -109,7 +109,7 @@ func (a *auditor) run(fn func(events.Position, events.Record, error) error) erro
 	}
 	defer r.close()
 	var (
-		edge    seal.Edge
+		tree    seal.Tree
 		lost    bool // a header could not be read
 		chain   = newChain(a.out.Fleet)
 		indexes = newIndexSums()
@@ -120,7 +120,7 @@ func (a *auditor) run(fn func(events.Position, events.Record, error) error) erro
 			lost = true
 			chain.lose()
 		} else {
-			edge.Append(rec.LeafHash)
+			tree.Append(rec.LeafHash, indexes.addTile)
 			indexes.add(rec)
 			broken := chain.check(rec)
 			if err == nil {
@@ -129,9 +129,9 @@ func (a *auditor) run(fn func(events.Position, events.Record, error) error) erro
 			if err == nil {
 				err = corruptAt(p, rec.Verify())
 			}
-			if !lost && a.out.Anchor != nil && edge.Size() == a.out.Anchor.Size && edge.Root() != a.out.Anchor.Root {
+			if !lost && a.out.Anchor != nil && tree.Size() == a.out.Anchor.Size && tree.Root() != a.out.Anchor.Root {
 				a.damaged(1, "the Merkle root of the first %d events is %s, %s was acknowledged: at least one of them was replaced",
-					edge.Size(), edge.Root(), a.out.Anchor.Root)
+					tree.Size(), tree.Root(), a.out.Anchor.Root)
 			}
 		}
 		if err := fn(p, rec, err); err != nil {
@@ -139,10 +139,10 @@ func (a *auditor) run(fn func(events.Position, events.Record, error) error) erro
 		}
 	}
 	if !lost {
-		a.out.Root = edge.Root()
+		a.out.Root = tree.Root()
 	}
 	a.checkAnchor()
-	return a.checkIndexes(indexes)
+	return a.checkIndexes(indexes, lost)
 }
 
 // corruptAt makes err one of position p.

@@ -8,6 +8,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"fleetledger/events"
+	"fleetledger/events/seal"
 )
 
 // MaxIndexProblems bounds Audit.Index.
@@ -23,6 +24,7 @@ type indexSums struct {
 	streams uint64
 	ids     uint64
 	keys    uint64
+	tiles   uint64
 
 	key  events.Hash // of the append that is being added
 	bind binding
@@ -55,6 +57,11 @@ func (s *indexSums) add(rec events.Record) {
 	s.key, s.bind = h.Key, binding{first: h.Position, last: h.Position, request: h.Request}
 }
 
+// addTile takes a tile that the headers so far have filled.
+func (s *indexSums) addTile(t seal.Tile) {
+	s.tiles += s.hash(tileKey(nil, t.Level, t.N), t.AppendTo(nil))
+}
+
 // endAppend adds the key that the last events were appended with. A key is
 // bound once, so its events are neighbours.
 func (s *indexSums) endAppend() {
@@ -67,8 +74,9 @@ func (s *indexSums) endAppend() {
 	s.key = events.Hash{}
 }
 
-// checkIndexes compares the stored indexes with the headers.
-func (a *auditor) checkIndexes(want *indexSums) error {
+// checkIndexes compares the stored indexes, and the tiles of the tree, with the
+// headers. lost says that some could not be read: then there is no tree.
+func (a *auditor) checkIndexes(want *indexSums, lost bool) error {
 	want.endAppend()
 	agree := true
 	for space, sum := range map[byte]uint64{streamSpace: want.streams, idSpace: want.ids, keySpace: want.keys} {
@@ -78,6 +86,20 @@ func (a *auditor) checkIndexes(want *indexSums) error {
 			return nil
 		})
 		agree = agree && err == nil && got == sum
+	}
+	if !lost {
+		var got, stored uint64
+		err := a.eachEntry(tileSpace, func(key, value []byte) error {
+			got += want.hash(key, value)
+			stored++
+			return nil
+		})
+		// A log that no start has given tiles yet has none.
+		if err != nil || stored > 0 && got != want.tiles {
+			if err := a.checkTiles(); err != nil {
+				return err
+			}
+		}
 	}
 	if agree {
 		return nil

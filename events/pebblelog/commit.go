@@ -9,6 +9,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"fleetledger/events"
+	"fleetledger/events/seal"
 )
 
 // A group holds at most this much, unless one append alone is more.
@@ -23,16 +24,18 @@ type group struct {
 	requests []*request
 	wrote    []*request // those that stood
 	batch    *pebble.Batch
+	tiles    []seal.Tile // those that it fills
 	// The log after this group.
 	last events.Position
-	root events.Hash
+	tree seal.View
 }
 
 // reset makes g fit to be filled again.
 func (g *group) reset() {
 	clear(g.requests)
 	clear(g.wrote)
-	g.requests, g.wrote = g.requests[:0], g.wrote[:0]
+	clear(g.tiles)
+	g.requests, g.wrote, g.tiles = g.requests[:0], g.wrote[:0], g.tiles[:0]
 	g.batch.Reset()
 }
 
@@ -178,9 +181,10 @@ func (r *request) writesAny(streams map[events.Stream]int) bool {
 // turn is what deciding one group needs.
 type turn struct {
 	l    *Log
-	now  time.Time // the ledger's time, one for the group
-	low  bool      // the disk is nearly full
-	look *prober   // made when first needed; sees all earlier groups
+	fill func(seal.Tile) // takes a tile that the group fills
+	now  time.Time       // the ledger's time, one for the group
+	low  bool            // the disk is nearly full
+	look *prober         // made when first needed; sees all earlier groups
 	undo []undoHead
 }
 
@@ -198,7 +202,8 @@ func (l *Log) decide(g *group) {
 	st.ids.turn(st.group)
 	st.keys.turn(st.group)
 
-	t := turn{l: l, now: l.clock.Now(), low: l.space.isLow(time.Now())}
+	fill := func(tile seal.Tile) { g.tiles = append(g.tiles, tile) }
+	t := turn{l: l, fill: fill, now: l.clock.Now(), low: l.space.isLow(time.Now())}
 	defer t.close()
 	for _, r := range g.requests {
 		if r.err = t.decide(r); r.err == nil && !r.out.Duplicate {
@@ -206,9 +211,9 @@ func (l *Log) decide(g *group) {
 		}
 	}
 	if len(g.wrote) > 0 {
-		st.root = st.edge.Root()
+		st.view = st.tree.View()
 	}
-	g.last, g.root = st.last, st.root
+	g.last, g.tree = st.last, st.view
 }
 
 func (t *turn) close() {
@@ -335,7 +340,7 @@ func (t *turn) place(r *request) error {
 	first := st.last + 1
 	st.last = place.Position
 	for i := range r.recs {
-		st.edge.Append(r.recs[i].LeafHash)
+		st.tree.Append(r.recs[i].LeafHash, t.fill)
 		st.ids.put(r.recs[i].Header.ID, r.recs[i].Header.Position)
 	}
 	if !r.a.Key.IsZero() {
@@ -421,6 +426,12 @@ func (l *Log) write(g *group) {
 		binding{first: r.out.First, last: r.out.Last, request: r.a.Request}.put(op.Value)
 		_ = op.Finish()
 	}
-	// The tree's full tiles go here, in the same batch as the leaves that fill
-	// them: split, a crash in between would leave a tree that lags behind its log.
+	// In the same batch as the leaves that fill them: split, a crash in between
+	// would leave a tree that lags behind its log.
+	for _, t := range g.tiles {
+		op := b.SetDeferred(tileKeyLen, seal.TileBytes)
+		tileKey(op.Key[:0], t.Level, t.N)
+		t.AppendTo(op.Value[:0])
+		_ = op.Finish()
+	}
 }

@@ -19,9 +19,12 @@
 //	s stream 00 revision   -> position, leaf hash
 //	i event id             -> position
 //	k idempotency key (32) -> first position, last position, request hash
+//	t level (1) n          -> a full tile of the Merkle tree, 256 hashes
 //	m log                  -> log id (16 bytes), fleet
 //
-// Headers and payloads are the log; s, i and k follow from the headers.
+// Headers and payloads are the log; s, i, k and t follow from the headers. A tile
+// is in the batch of the leaf that fills it: a crash leaves both or neither. Tiles
+// that are not full yet are in memory, made again at start.
 //
 // # One append
 //

@@ -231,6 +231,9 @@ func TestNothingShowsBeforeItIsDurable(t *testing.T) {
 		if d := l.Durable(); d != 0 {
 			t.Errorf("%s, durable is %d", when, d)
 		}
+		if v := l.Tree(); v.Size != 0 {
+			t.Errorf("%s, the tree to be signed has %d leaves", when, v.Size)
+		}
 		for range l.ReadAll(t.Context(), 0) {
 			t.Errorf("%s, the event can be read", when)
 		}
@@ -259,6 +262,9 @@ func TestNothingShowsBeforeItIsDurable(t *testing.T) {
 	}
 	if d := l.Durable(); d != 1 {
 		t.Errorf("at the end durable is %d", d)
+	}
+	if v := l.Tree(); v.Size != 1 {
+		t.Errorf("at the end the tree has %d leaves", v.Size)
 	}
 	if n := fold.visible.Load(); n != 1 {
 		t.Errorf("at the end the fold has published %d", n)

@@ -37,7 +37,7 @@ func (l *Log) finish() {
 		}
 		newest := groups[len(groups)-1]
 		if uint64(newest.last) > l.anchor.head.Size {
-			if err := l.anchor.advance(uint64(newest.last), newest.root); err != nil {
+			if err := l.anchor.advance(uint64(newest.last), newest.tree.Root); err != nil {
 				l.fail(fmt.Errorf("write the anchor: %w", err))
 				return
 			}
@@ -62,6 +62,9 @@ func (l *Log) answer(g *group) {
 		}
 		l.folding.Unlock()
 	}
+	// Whoever sees an event as durable can have it proved.
+	tree := g.tree // the group is filled again
+	l.tree.Store(&tree)
 	l.durable.Store(uint64(g.last))
 	l.waiters.wake(g.last)
 	for _, r := range g.requests {

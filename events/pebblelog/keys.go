@@ -14,11 +14,13 @@ const (
 	streamSpace  = 's'
 	idSpace      = 'i'
 	keySpace     = 'k'
+	tileSpace    = 't'
 	metaSpace    = 'm'
 )
 
 const (
 	positionKeyLen  = 1 + 8
+	tileKeyLen      = 1 + 1 + 8
 	streamValueLen  = 8 + len(events.Hash{})
 	bindingValueLen = 8 + 8 + len(events.Hash{})
 )
@@ -110,6 +112,10 @@ func parseBinding(v []byte) (binding, error) {
 		last:    events.Position(binary.BigEndian.Uint64(v[8:])),
 		request: events.Hash(v[16:]),
 	}, nil
+}
+
+func tileKey(b []byte, level int, n uint64) []byte {
+	return binary.BigEndian.AppendUint64(append(b, tileSpace, byte(level)), n)
 }
 
 // logID tells one log from every other, so that an anchor is not taken for

@@ -89,6 +89,7 @@ type Log struct {
 	folding sync.Mutex
 
 	durable atomic.Uint64
+	tree    atomic.Pointer[seal.View] // of what is durable
 	waiters waiters
 
 	failure atomic.Pointer[error] // why the engine failed
@@ -103,7 +104,10 @@ type Log struct {
 	closeErr error
 }
 
-var _ events.Log = (*Log)(nil)
+var (
+	_ events.Log = (*Log)(nil)
+	_ seal.Store = (*Log)(nil)
+)
 
 // pipelineDepth is how many groups are on their way at once: one being filled,
 // one whose WAL is synced, one whose anchor is. More groups would be smaller
@@ -213,8 +217,8 @@ func (l *Log) use() (done func(), err error) {
 type staged struct {
 	last  events.Position
 	group uint64 // the number of groups so far
-	edge  seal.Edge
-	root  events.Hash // edge's
+	tree  seal.Tree
+	view  seal.View // of tree, after the last group
 	heads recent[events.Stream, head]
 	ids   recent[string, events.Position]
 	keys  recent[events.Hash, binding]
@@ -232,11 +236,11 @@ const (
 	keysKept  = 1 << 15
 )
 
-func newStaged(edge seal.Edge) staged {
+func newStaged(tree seal.Tree, view seal.View) staged {
 	return staged{
-		last:  events.Position(edge.Size()),
-		edge:  edge,
-		root:  edge.Root(),
+		last:  events.Position(tree.Size()),
+		tree:  tree,
+		view:  view,
 		heads: newRecent[events.Stream, head](headsKept),
 		ids:   newRecent[string, events.Position](idsKept),
 		keys:  newRecent[events.Hash, binding](keysKept),

@@ -146,8 +146,11 @@ func (l *Log) closePebble() error {
 // verified is what reading the whole log told.
 type verified struct {
 	id   logID // zero if the log is new
-	edge seal.Edge
-	time time.Time // of the newest event
+	tree seal.Tree
+	// lacking is how many full tiles are not stored: a log made before there were
+	// tiles has none.
+	lacking int
+	time    time.Time // of the newest event
 }
 
 // verify reads the whole log, checks it, and feeds the fold.
@@ -168,7 +171,7 @@ func (l *Log) verify(anchored *Head, slots [anchorSlots]error) (was verified, er
 	if err := l.readLog(&was, anchored); err != nil {
 		return was, err
 	}
-	size := was.edge.Size()
+	size := was.tree.Size()
 	switch {
 	case anchored == nil && size > 0:
 		return was, damaged(1, "the anchor has no valid record (%s), so nothing vouches for the %d events there are", slotWords(slots), size)
@@ -194,6 +197,7 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 	}
 	defer r.close()
 	chain := newChain(l.opts.Fleet)
+	tiles := tileChecker{db: l.db}
 	for valid := r.headers.First(); valid; valid = r.headers.Next() {
 		p := chain.last + 1
 		rec, err := r.read(p)
@@ -210,11 +214,14 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 			}
 			publish()
 		}
-		was.edge.Append(rec.LeafHash)
-		if anchored == nil || was.edge.Size() != anchored.Size {
+		was.tree.Append(rec.LeafHash, tiles.check)
+		if tiles.err != nil {
+			return l.damagedAt(p, tiles.err)
+		}
+		if anchored == nil || was.tree.Size() != anchored.Size {
 			continue
 		}
-		if root := was.edge.Root(); root != anchored.Root {
+		if root := was.tree.Root(); root != anchored.Root {
 			return &DamagedError{Dir: l.dir, Position: 1, Detail: fmt.Sprintf(
 				"the Merkle root of the first %d events is %s, %s was acknowledged: at least one of them was replaced", anchored.Size, root, anchored.Root)}
 		}
@@ -222,7 +229,10 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 	if err := r.headers.Error(); err != nil {
 		return l.damagedAt(chain.last+1, err)
 	}
-	was.time = chain.time
+	if err := tiles.checkEnd(was.tree.Size()); err != nil {
+		return l.damagedAt(chain.last+1, err)
+	}
+	was.time, was.lacking = chain.time, tiles.lacking
 	return nil
 }
 
@@ -258,7 +268,7 @@ func (l *Log) readMeta() (logID, error) {
 // settle makes the log ready for appends: what a crash left unanchored is
 // anchored, and a new log gets its id and its anchor.
 func (l *Log) settle(was verified, anchored *Head) error {
-	size, root := was.edge.Size(), was.edge.Root()
+	size, root := was.tree.Size(), was.tree.Root()
 	last, err := lastPosition(l.db, headerSpace)
 	if err != nil {
 		return l.damagedAt(1, err)
@@ -292,7 +302,14 @@ func (l *Log) settle(was verified, anchored *Head) error {
 			return errors.Join(fmt.Errorf("write the anchor: %w", err), l.anchor.close())
 		}
 	}
-	l.staged = newStaged(was.edge)
+	if was.lacking > 0 {
+		if err := l.writeTiles(was.lacking); err != nil {
+			return errors.Join(fmt.Errorf("write the tiles of the Merkle tree: %w", err), l.anchor.close())
+		}
+	}
+	view := was.tree.View()
+	l.staged = newStaged(was.tree, view)
+	l.tree.Store(&view)
 	l.durable.Store(size)
 	l.clock = events.NewClock(was.time, l.opts.Now)
 	return nil

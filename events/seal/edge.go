@@ -1,5 +1,10 @@
 // Package seal makes a log provable: a Merkle tree over its leaf hashes, as in
-// RFC 6962 section 2.1.
+// RFC 6962 section 2.1, and checkpoints, signed heads of that tree.
+//
+// An engine grows a Tree as it appends, keeps the full tiles beside the events,
+// and shows the tree of what is durable as a Store. A Sealer signs and serves it
+// in the formats of C2SP: tlog-checkpoint, tlog-tiles, tlog-proof. Where only a root
+// is asked for, an Edge does.
 package seal
 
 import (
