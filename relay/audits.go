@@ -10,6 +10,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/events"
+	"fleetledger/events/seal"
 
 	"github.com/google/uuid"
 )
@@ -90,7 +91,7 @@ func (c *call) startAudit(none) (auditReply, error) {
 	}}
 	a.forget(c.fleet)
 	a.list = append(a.list, run)
-	a.running.Go(func() { a.run(run, c.ledger) })
+	a.running.Go(func() { a.run(run, c.ledger, c.cfg.Seals[c.fleet]) })
 	out := run.reply
 	out.status = http.StatusCreated
 	return out, nil
@@ -110,12 +111,8 @@ func (a *audits) forget(fleet string) {
 	}
 }
 
-func (a *audits) run(run *auditRun, ledger *commands.Ledger) {
-	report, err := audit.Run(a.ctx, ledger.Log().ReadAll(a.ctx, 0), ledger, func(done events.Position) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		run.reply.Progress.Done = done
-	})
+func (a *audits) run(run *auditRun, ledger *commands.Ledger, sealer *seal.Sealer) {
+	report, err := a.report(run, ledger, sealer)
 	now := ledger.Log().Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,6 +123,23 @@ func (a *audits) run(run *auditRun, ledger *commands.Ledger) {
 	}
 	run.reply.Status, run.reply.Report = "done", &report
 	run.reply.Progress.Done, run.reply.Progress.Of = report.To, report.To
+}
+
+// report audits the log, and the newest checkpoint over it.
+func (a *audits) report(run *auditRun, ledger *commands.Ledger, sealer *seal.Sealer) (audit.Report, error) {
+	var checkpoints [][]byte
+	if sealer != nil {
+		signed, err := sealer.Checkpoint()
+		if err != nil {
+			return audit.Report{}, err
+		}
+		checkpoints = append(checkpoints, signed)
+	}
+	return audit.Run(a.ctx, ledger.Log().ReadAll(a.ctx, 0), ledger, func(done events.Position) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		run.reply.Progress.Done = done
+	}, checkpoints...)
 }
 
 func (c *call) getAudit() (auditReply, error) {

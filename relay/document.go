@@ -42,7 +42,7 @@ func newDocument(version string) *document {
 		},
 		Security: []map[string][]string{{"token": {}}},
 		Tags: []*huma.Tag{{Name: "actors"}, {Name: "rules"}, {Name: "gates"}, {Name: "approvals"}, {Name: "tasks"}, {Name: "attempts"},
-			{Name: "memory"}, {Name: "events"}, {Name: "ledger"}, {Name: "relay"}},
+			{Name: "memory"}, {Name: "events"}, {Name: "proofs"}, {Name: "ledger"}, {Name: "relay"}},
 	}}
 }
 
@@ -60,14 +60,18 @@ var (
 
 // add tells of an operation.
 func (d *document) add(op *operation) {
+	path := op.path
+	if op.rest != "" {
+		path = strings.TrimSuffix(path, "*") + "{" + op.rest + "}"
+	}
 	o := &huma.Operation{
-		OperationID: op.id, Method: op.method, Path: op.path, Summary: op.summary, Description: op.about, Tags: []string{op.tag},
+		OperationID: op.id, Method: op.method, Path: path, Summary: op.summary, Description: op.about, Tags: []string{op.tag},
 		Responses: map[string]*huma.Response{},
 	}
 	if op.open {
 		o.Security = []map[string][]string{{}}
 	}
-	for _, m := range pathVariable.FindAllStringSubmatch(op.path, -1) {
+	for _, m := range pathVariable.FindAllStringSubmatch(path, -1) {
 		o.Parameters = append(o.Parameters, &huma.Param{Name: m[1], In: "path", Required: true, Schema: &huma.Schema{Type: "string"}})
 	}
 	for _, p := range op.query {

@@ -17,6 +17,7 @@ POST/v1/tasks GET/v1/tasks GET/v1/tasks/{id} GET/v1/tasks/{id}/history POST/v1/t
 POST/v1/tasks/{id}/attempts/{n}/heartbeat POST/v1/tasks/{id}/attempts/{n}/report GET/v1/machines/{id}/offers
 POST/v1/memory GET/v1/memory GET/v1/tried POST/v1/conclusions GET/v1/conclusions
 POST/v1/events GET/v1/events GET/v1/events/{id} GET/v1/events/stream
+GET/log/checkpoint GET/log/tile/{tile} GET/v1/proofs/{position}
 POST/v1/audit GET/v1/audit/{id} GET/v1/limits GET/v1/settings PATCH/v1/settings GET/healthz GET/readyz GET/openapi.json GET/docs`)
 
 func TestDocumentListsThePaths(t *testing.T) {
@@ -102,8 +103,8 @@ func TestWhatIsNotThereYet(t *testing.T) {
 	task := f.submit("ana", "ls", "m1")
 	for _, r := range []string{
 		"GET /v1/gates/simulate", "GET /v1/tasks/" + task + "/evidence", "GET /metrics", "GET /v1/collective", "POST /v1/blocks", "POST /v1/sql",
-		"POST /v1/events/x/erase", "POST /v1/pairings", "POST /v1/pairings/redeem", "GET /log/checkpoint",
-		"GET /v1/proofs/1", "GET /", "GET /v1", "GET /v1/tasks/", "GET /v1//tasks", "DELETE /v1/everything", "BREW /v1/everything",
+		"POST /v1/events/x/erase", "POST /v1/pairings", "POST /v1/pairings/redeem",
+		"GET /log", "GET /log/", "GET /log/entries", "GET /v1/proofs", "GET /", "GET /v1", "GET /v1/tasks/", "GET /v1//tasks", "DELETE /v1/everything", "BREW /v1/everything",
 	} {
 		method, path, _ := strings.Cut(r, " ")
 		f.unchanged(func() answer { return f.do("root", method, path, "{}") }).want(404, "PATH_NOT_FOUND")

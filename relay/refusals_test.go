@@ -332,7 +332,7 @@ func TestIdentity(t *testing.T) {
 	}
 	f.do("", "DELETE", "/v1/tasks", "").want(401, "TOKEN_MISSING")
 	f.do("", "GET", "/healthz", "").want(200).has("status", "ok")
-	f.do("", "GET", "/readyz", "").want(200).has("status", "ready", "fleets.0.fleet", "default", "fleets.1.fleet", "other", "fleets.1.position", "23")
+	f.do("", "GET", "/readyz", "").want(200).has("status", "ready", "fleets.0.fleet", "default", "fleets.1.fleet", "other", "fleets.1.position", "24")
 }
 
 func TestSuspendedIsRefusedEverywhere(t *testing.T) {
@@ -371,10 +371,10 @@ func TestFleetsAreApart(t *testing.T) {
 	} {
 		f.do("other:root", "GET", path, "").want(404, code)
 	}
-	f.do("other:root", "GET", "/v1/tasks", "").want(200).has("items", "[]", "scope.fleet", "other", "scope.to", "23")
+	f.do("other:root", "GET", "/v1/tasks", "").want(200).has("items", "[]", "scope.fleet", "other", "scope.to", "24")
 	f.do("other:root", "POST", "/v1/tasks/"+task+"/cancel", "").want(404, "TASK_NOT_FOUND")
 	// The same event id is another event there.
-	f.do("other:root", "POST", "/v1/events", `{"specversion":"1.0","id":"e1","source":"/b","type":"ext.a","subject":"ext-a"}`).want(201).has("receipt.position", "24")
+	f.do("other:root", "POST", "/v1/events", `{"specversion":"1.0","id":"e1","source":"/b","type":"ext.a","subject":"ext-a"}`).want(201).has("receipt.position", "25")
 }
 
 // raw sends bytes and reads one answer, closing its side of the connection.

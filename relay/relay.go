@@ -11,12 +11,16 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"fleetledger/commands"
+	"fleetledger/events/seal"
 )
 
 // Config says how a relay behaves.
 type Config struct {
 	// Version is the program's, for the OpenAPI document; empty means "dev".
 	Version string
+	// Seals sign and serve the trees of the fleets' logs, by name. Of a fleet without
+	// one there is no checkpoint and no proof.
+	Seals map[string]*seal.Sealer
 	// Logger is told what went wrong inside; nil means slog.Default().
 	Logger *slog.Logger
 	// Heartbeat is how often a silent event stream says that it is alive; 0 means

@@ -29,6 +29,8 @@ import (
 // document says of it.
 type operation struct {
 	method, path string
+	// rest names what the * at the end of path stands for.
+	rest string
 	// id names it for client generators; summary and about are for people.
 	id, summary, about, tag string
 	query                   []param
@@ -429,7 +431,9 @@ func (c *call) headers(contentType string) {
 	h := c.w.Header()
 	h.Set("Content-Type", contentType)
 	// Canonical names and shared values: this is done for every answer.
-	h["Cache-Control"] = noStore
+	if h["Cache-Control"] == nil {
+		h["Cache-Control"] = noStore
+	}
 	h["X-Content-Type-Options"] = noSniff
 	if c.ledger != nil {
 		h.Set("Ledger-Position", strconv.FormatUint(uint64(c.ledger.Log().Durable()), 10))

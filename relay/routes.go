@@ -110,6 +110,15 @@ func (s *Relay) routes() {
 	s.handle(&operation{method: "GET", path: "/v1/events/{id}", id: "getEvent", tag: "events", query: []param{minPositionParam}, out: reflect.TypeFor[eventReply](),
 		summary: "Read an event", about: "Accept: application/cloudevents+json gives a CloudEvent."}, (*call).getEvent)
 
+	s.handle(&operation{method: "GET", path: "/log/checkpoint", id: "getCheckpoint", tag: "proofs", media: []string{"text/plain"},
+		summary: "The signed head of the log", about: "C2SP tlog-checkpoint. It covers everything that was acknowledged."}, (*call).getCheckpoint)
+	s.handle(&operation{method: "GET", path: "/log/tile/*", rest: "tile", id: "getTile", tag: "proofs", media: []string{"application/octet-stream"},
+		summary: "A tile of the log's Merkle tree, or a bundle of its leaves",
+		about:   "C2SP tlog-tiles: {level}/{n} and entries/{n}, with .p/{width} for one that is not full. An entry is an event's header, the Merkle leaf."}, (*call).getTile)
+	s.handle(&operation{method: "GET", path: "/v1/proofs/{position}", id: "getProof", tag: "proofs", media: []string{"text/plain"},
+		query:   []param{{name: "size", integer: true, least: 1, about: "Prove it in the first so many events; in those of a served checkpoint if absent."}},
+		summary: "Prove that an event is in the log", about: "C2SP tlog-proof, with the signed checkpoint in it. What is proved is the event's leaf_hash."}, (*call).getProof)
+
 	write(s, operation{method: "POST", path: "/v1/audit", id: "startAudit", tag: "ledger", status: http.StatusCreated, bodyless: true,
 		summary: "Audit the whole log", about: "Every decision is decided again, every projection folded anew. One runs at a time: 200 tells of the one that does. It is no event, and a restart forgets it."}, (*call).startAudit)
 	read(s, operation{method: "GET", path: "/v1/audit/{id}", id: "getAudit", tag: "ledger", query: []param{minPositionParam},

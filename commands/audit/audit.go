@@ -64,6 +64,7 @@ const (
 	Order        = "order"        // an event that cannot follow those before it
 	Projection   = "projection"   // the live one differs from the rebuilt one
 	Anchor       = "anchor"       // the head anchor and the log do not agree
+	Checkpoint   = "checkpoint"   // a signed checkpoint and the log do not agree
 	Undetermined = "undetermined" // could not be checked, because of an earlier finding
 )
 
@@ -71,8 +72,10 @@ const (
 // a record or the error that stands in its place: *events.CorruptError names the
 // position and the audit goes on behind it; any other error ends it. live, if not
 // nil, is the ledger whose projections are compared; src then reads its log.
-// progress, if not nil, is called now and then.
-func Run(ctx context.Context, src iter.Seq2[events.Record, error], live *commands.Ledger, progress func(done events.Position)) (Report, error) {
+// progress, if not nil, is called now and then. checkpoints are signed ones of this
+// log, as C2SP tlog-checkpoint has them: each must be signed by a key that the log
+// names, over the tree that its events give.
+func Run(ctx context.Context, src iter.Seq2[events.Record, error], live *commands.Ledger, progress func(done events.Position), checkpoints ...[]byte) (Report, error) {
 	start := time.Now()
 	a := &auditor{
 		report:    Report{From: 1, Findings: []Finding{}},
@@ -83,6 +86,7 @@ func Run(ctx context.Context, src iter.Seq2[events.Record, error], live *command
 		tasks:     map[string]*projections.Task{},
 		gates:     map[events.Stream]*gateState{},
 		unspent:   map[string]events.Position{},
+		signed:    newCheckpoints(checkpoints),
 	}
 	var snapshot projections.Views
 	if live != nil {
@@ -115,6 +119,7 @@ func Run(ctx context.Context, src iter.Seq2[events.Record, error], live *command
 		}
 	}
 	a.endAppend()
+	a.signed.end(&a.report)
 	a.report.OK = len(a.report.Findings) == 0
 	a.report.ElapsedMS = time.Since(start).Milliseconds()
 	return a.report, nil
@@ -140,6 +145,7 @@ type auditor struct {
 	report  Report
 	streams map[events.Stream]head
 	last    time.Time
+	signed  *checkpoints
 
 	// rebuilt is nil once an event could not be folded: from there on nothing
 	// that rests on state can be told.
@@ -170,6 +176,7 @@ func (a *auditor) unreadable(e *events.CorruptError) {
 	a.report.Add(Finding{Kind: Unreadable, Position: e.Position, Detail: e.Detail})
 	a.report.Events++
 	a.report.To = max(a.report.To, e.Position)
+	a.signed.lost = true
 	a.lose(e.Position)
 }
 
@@ -249,6 +256,7 @@ func (a *auditor) place(r events.Record) {
 		a.find(r, Header, leaf, r.LeafHash, "the stored leaf hash is not that of the header")
 	}
 	a.streams[h.Stream] = head{h.Revision, leaf}
+	a.signed.add(r, leaf)
 }
 
 // sameAppend reports whether h was recorded in the same append as the event

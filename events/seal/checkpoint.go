@@ -1,6 +1,7 @@
 package seal
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"encoding/base64"
 	"errors"
@@ -93,6 +94,26 @@ func (k *Key) sign(c Checkpoint) ([]byte, error) {
 	return note.Sign(&note.Note{Text: text.String()}, k.signer)
 }
 
+// ParseCheckpoint reads what a checkpoint claims, whoever signed it.
+func ParseCheckpoint(signed []byte) (Checkpoint, error) {
+	text, _, ok := bytes.Cut(signed, []byte("\n\n"))
+	if !ok {
+		return Checkpoint{}, errors.New("it has no signatures")
+	}
+	c, err := torchwood.ParseCheckpoint(string(text) + "\n")
+	if err != nil {
+		return Checkpoint{}, err
+	}
+	return checkpoint(c)
+}
+
+func checkpoint(c torchwood.Checkpoint) (Checkpoint, error) {
+	if c.Extension != "" {
+		return Checkpoint{}, errors.New("it has extension lines, which no checkpoint of a ledger has")
+	}
+	return Checkpoint{Origin: c.Origin, Size: uint64(c.N), Root: events.Hash(c.Hash)}, nil
+}
+
 // ErrNotSigned: none of the keys has signed a checkpoint.
 var ErrNotSigned = errors.New("it is not signed by a key of this log")
 
@@ -117,8 +138,5 @@ func VerifyCheckpoint(signed []byte, verifiers ...string) (Checkpoint, error) {
 	if err != nil {
 		return Checkpoint{}, err
 	}
-	if c.Extension != "" {
-		return Checkpoint{}, errors.New("it has extension lines, which no checkpoint of a ledger has")
-	}
-	return Checkpoint{Origin: c.Origin, Size: uint64(c.N), Root: events.Hash(c.Hash)}, nil
+	return checkpoint(c)
 }

@@ -139,7 +139,7 @@ func (s *Sealer) Proof(p events.Position, size uint64) ([]byte, error) {
 // ErrBeyond: there is no such tile, or not yet.
 func (s *Sealer) Tile(ctx context.Context, path string) (data []byte, full bool, err error) {
 	t, err := torchwood.ParseTilePath(path)
-	if err != nil {
+	if err != nil || torchwood.TilePath(t) != path { // it takes a path of another layout too
 		return nil, false, ErrBeyond
 	}
 	r := NewReader(s.store)
