@@ -5,12 +5,16 @@ import (
 	"slices"
 
 	"fleetledger/events"
+	"fleetledger/events/seal"
 )
 
 // AddKey records a key by which checkpoints of this ledger can be verified, in the
 // form of golang.org/x/mod/sumdb/note. One that is recorded already is not
 // recorded again.
 func (l *Ledger) AddKey(ctx context.Context, verifier string) error {
+	if _, err := seal.VerifierOrigin(verifier); err != nil {
+		return err
+	}
 	return l.asRelay(ctx, func(v view) (decided, error) {
 		keys, revision, err := l.keys(ctx)
 		if err != nil || slices.Contains(keys, verifier) {

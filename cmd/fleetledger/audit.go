@@ -23,28 +23,38 @@ import (
 
 func (a *app) auditCommand() *cobra.Command {
 	var fleet string
+	var checkpoints []string
 	cmd := &cobra.Command{
 		Use:   "audit [--data DIR | --server URL]",
 		Short: "Check the whole record and decide every recorded decision again",
 		Long: strings.TrimSpace(`
 Read a fleet's record from its first event and believe none of it: check order,
-hashes and payloads, decide every recorded decision again from the events before it,
-and rebuild the projections.
+hashes, payloads and the newest checkpoint, decide every recorded decision again
+from the events before it, and rebuild the projections.
 
 With --data it reads a data directory, without a server and without changing a byte
 there; else it asks the server, which compares its live projections too. Each
-finding names its position. Exit code 0 means that there is none.`),
+finding names its position. Exit code 0 means that there is none.
+
+Whoever holds the directory may have written all of it anew, keys included. Give
+checkpoints that you have kept elsewhere, and whose signature you have verified,
+with --checkpoint: no other record of those events passes.`),
 		Example: `  fleetledger audit
-  fleetledger audit --data /mnt/backup/fleetledger-data --json`,
+  fleetledger audit --data /mnt/backup/fleetledger-data --checkpoint then.checkpoint`,
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			offline := cmd.Flags().Changed("data")
 			if offline && a.server != "" {
 				return misused("--data audits a directory and --server a server: give one of them")
 			}
+			if !offline && len(checkpoints) > 0 {
+				return misused("--checkpoint goes with --data; a server's log is checked by: fleetledger checkpoint verify --old")
+			}
 			ask := a.auditServer
 			if offline {
-				ask = func(cmd *cobra.Command) (jsontext.Value, error) { return a.auditData(cmd.Context(), fleet) }
+				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
+					return a.auditData(cmd.Context(), fleet, checkpoints)
+				}
 			}
 			raw, err := ask(cmd)
 			if err != nil {
@@ -54,6 +64,7 @@ finding names its position. Exit code 0 means that there is none.`),
 		}),
 	}
 	cmd.Flags().StringVar(&fleet, "fleet", defaultFleet, "with --data: which fleet")
+	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "with --data: a file with an earlier checkpoint to hold the record to; may be repeated")
 	return cmd
 }
 
@@ -104,7 +115,7 @@ func (a *app) auditServer(cmd *cobra.Command) (jsontext.Value, error) {
 }
 
 // auditData audits the log of a fleet in the data directory.
-func (a *app) auditData(ctx context.Context, fleet string) (jsontext.Value, error) {
+func (a *app) auditData(ctx context.Context, fleet string, checkpoints []string) (jsontext.Value, error) {
 	if err := existingData(a.data); err != nil {
 		return nil, err
 	}
@@ -118,7 +129,7 @@ func (a *app) auditData(ctx context.Context, fleet string) (jsontext.Value, erro
 	if len(names) > 1 && !a.json {
 		printer{a.err}.f("only fleet %s is audited; there are: %s\n", fleet, strings.Join(names, ", "))
 	}
-	report, err := a.auditLog(ctx, fleet)
+	report, err := a.auditLog(ctx, fleet, checkpoints)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +144,7 @@ const (
 )
 
 // auditLog reads the log of a fleet past whatever is damaged in it.
-func (a *app) auditLog(ctx context.Context, fleet string) (audit.Report, error) {
+func (a *app) auditLog(ctx context.Context, fleet string, earlier []string) (audit.Report, error) {
 	note := a.newProgress("audited")
 	defer note.end()
 	var read pebblelog.Audit
@@ -167,7 +178,18 @@ func (a *app) auditLog(ctx context.Context, fleet string) (audit.Report, error) 
 			yield(events.Record{}, err)
 		}
 	}
-	report, err := audit.Run(ctx, source, nil, func(done events.Position) { note.at(uint64(done), 0) })
+	checkpoints, err := keptCheckpoint(a.data, fleet)
+	if err != nil {
+		return audit.Report{}, err
+	}
+	for _, name := range earlier {
+		signed, err := os.ReadFile(name)
+		if err != nil {
+			return audit.Report{}, err
+		}
+		checkpoints = append(checkpoints, signed)
+	}
+	report, err := audit.Run(ctx, source, nil, func(done events.Position) { note.at(uint64(done), 0) }, checkpoints...)
 	if errors.Is(err, events.ErrLocked) {
 		return report, tryNext(fmt.Errorf("the data directory %s is in use by another process", a.data), "audit the server itself: fleetledger audit --server URL")
 	}

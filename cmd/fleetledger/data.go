@@ -19,6 +19,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/events/pebblelog"
+	"fleetledger/events/seal"
 	"fleetledger/projections"
 )
 
@@ -29,6 +30,8 @@ import (
 //	root.token          the token of the default fleet's root, mode 0600
 //	fleets/NAME/        the log of fleet NAME, see package pebblelog
 //	fleets/NAME/root.token  that of another fleet's root
+//	fleets/NAME/checkpoint.key  what signs the fleet's checkpoints, mode 0600
+//	fleets/NAME/checkpoint  the newest of them
 const (
 	formatName    = "format"
 	formatPrefix  = "fleetledger data, format "
@@ -142,15 +145,15 @@ func rootTokenFile(dir, fleet string) string {
 	return filepath.Join(fleetDir(dir, fleet), rootTokenName)
 }
 
-// openFleet opens the log of a fleet with its state. Whoever opens it closes
-// Log().
-func openFleet(dir, fleet string, logger *slog.Logger) (*commands.Ledger, error) {
+// openFleet opens the log of a fleet with its state, and its tree. Whoever opens it
+// closes Log().
+func openFleet(dir, fleet string, logger *slog.Logger) (*commands.Ledger, seal.Store, error) {
 	state := projections.NewState()
 	log, err := pebblelog.Open(fleetDir(dir, fleet), pebblelog.Options{Fleet: fleet, Fold: state, Logger: logger})
 	if err != nil {
-		return nil, explainOpen(err, dir, fleet)
+		return nil, nil, explainOpen(err, dir, fleet)
 	}
-	return commands.New(log, state, random()), nil
+	return commands.New(log, state, random()), log, nil
 }
 
 func explainOpen(err error, dir, fleet string) error {
@@ -172,15 +175,23 @@ func random() commands.Random {
 	}
 }
 
-// found founds a fleet on its empty log and writes root's token. A crash in
-// between leaves a fleet whose root has a token that nobody knows: see
-// rootTokenCommand.
-func found(ctx context.Context, l *commands.Ledger, dir, fleet string) error {
+// found founds a fleet on its empty log, and writes root's token and the key that
+// signs the log. A crash before the token is written leaves a fleet whose root has
+// one that nobody knows: see rootTokenCommand.
+func (a *app) found(ctx context.Context, l *commands.Ledger, fleet, originHost string) error {
+	// First of all: a log whose name was chosen keeps it.
+	key, err := a.ensureKey(ctx, l, fleet, originHost)
+	if err != nil {
+		return err
+	}
 	r, err := l.Found(ctx, fleet)
 	if err != nil {
 		return fmt.Errorf("found fleet %s: %w", fleet, err)
 	}
-	return writeToken(rootTokenFile(dir, fleet), r.Secret)
+	if err := writeToken(rootTokenFile(a.data, fleet), r.Secret); err != nil {
+		return err
+	}
+	return l.AddKey(ctx, key.Verifier())
 }
 
 // writeToken writes a token to a file that only its owner reads.

@@ -14,6 +14,7 @@ import (
 
 func (a *app) fleetCommand() *cobra.Command {
 	const example = `  fleetledger fleet found staging --data /var/lib/fleetledger`
+	var originHost string
 	foundCmd := &cobra.Command{
 		Use:   "found NAME",
 		Short: "Add a fleet, with a root of its own, to a data directory that no server has open",
@@ -33,13 +34,14 @@ of the new fleet's root is written to fleets/NAME/root.token there.`,
 				if l.Log().Durable() > 0 {
 					return fmt.Errorf("fleet %s is founded already", name)
 				}
-				if err := found(cmd.Context(), l, a.data, name); err != nil {
+				if err := a.found(cmd.Context(), l, name, originHost); err != nil {
 					return err
 				}
 				return a.tokenWritten(name)
 			})
 		}),
 	}
+	originHostFlag(foundCmd, &originHost)
 	return a.group("fleet", "Add fleets to a data directory", example, foundCmd)
 }
 
@@ -86,7 +88,7 @@ func (a *app) offline(fleet string, f func(*commands.Ledger) error) error {
 	if err != nil {
 		return err
 	}
-	l, err := openFleet(a.data, fleet, a.newLogger(slog.LevelWarn))
+	l, _, err := openFleet(a.data, fleet, a.newLogger(slog.LevelWarn))
 	if err != nil {
 		return errors.Join(err, lock.Close())
 	}

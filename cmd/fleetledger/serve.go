@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fleetledger/commands"
+	"fleetledger/events/seal"
 	"fleetledger/relay"
 )
 
@@ -25,6 +26,7 @@ type serveFlags struct {
 	listen          string
 	tlsCert, tlsKey string
 	insecureHTTP    bool
+	originHost      string
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -55,6 +57,7 @@ Only addresses of this machine are listened on in the clear; any other needs
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with the certificate chain (PEM)")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the certificate's key (PEM)")
 	flags.BoolVar(&f.insecureHTTP, "insecure-http", false, "listen in the clear on an address that others reach")
+	originHostFlag(cmd, &f.originHost)
 	return cmd
 }
 
@@ -102,17 +105,21 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		return err
 	}
 	defer lock.Close()
-	fleets, isNew, err := a.openFleets(ctx, logger)
+	fleets, seals, isNew, err := a.openFleets(ctx, f.originHost, logger)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		for _, l := range fleets {
+		for name, l := range fleets {
+			if _, err := seals[name].Checkpoint(); err != nil {
+				// It is for whoever looks at the directory later; the log is whole without.
+				logger.Warn("the last checkpoint could not be signed", "fleet", name, "error", err)
+			}
 			err = errors.Join(err, l.Log().Close())
 		}
 	}()
 
-	rel := relay.New(fleets, relay.Config{Version: version(), Logger: logger})
+	rel := relay.New(fleets, relay.Config{Version: version(), Logger: logger, Seals: seals})
 	server := relay.NewServer(rel.Handler())
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)
 
@@ -171,20 +178,20 @@ func (f serveFlags) address(l net.Listener) string {
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
 
-// openFleets opens every fleet of the data directory, and founds the default one
-// if there is none yet.
-func (a *app) openFleets(ctx context.Context, logger *slog.Logger) (fleets map[string]*commands.Ledger, isNew bool, err error) {
+// openFleets opens every fleet of the data directory, with what signs its log, and
+// founds the default one if there is none yet.
+func (a *app) openFleets(ctx context.Context, originHost string, logger *slog.Logger) (fleets map[string]*commands.Ledger, seals map[string]*seal.Sealer, isNew bool, err error) {
 	names, err := fleetNames(a.data)
 	if err != nil {
-		return nil, false, err
+		return nil, nil, false, err
 	}
 	if !slices.Contains(names, defaultFleet) {
 		if err := lostFleet(a.data); err != nil {
-			return nil, false, err
+			return nil, nil, false, err
 		}
 		names = append(names, defaultFleet)
 	}
-	fleets = map[string]*commands.Ledger{}
+	fleets, seals = map[string]*commands.Ledger{}, map[string]*seal.Sealer{}
 	defer func() {
 		if err != nil {
 			for _, l := range fleets {
@@ -193,9 +200,9 @@ func (a *app) openFleets(ctx context.Context, logger *slog.Logger) (fleets map[s
 		}
 	}()
 	for _, name := range names {
-		l, err := openFleet(a.data, name, logger)
+		l, store, err := openFleet(a.data, name, logger)
 		if err != nil {
-			return fleets, false, err
+			return fleets, nil, false, err
 		}
 		fleets[name] = l
 		switch founded := l.Log().Durable() > 0; {
@@ -203,17 +210,20 @@ func (a *app) openFleets(ctx context.Context, logger *slog.Logger) (fleets map[s
 			a.noteRootToken(name)
 		case name == defaultFleet:
 			if err := lostFleet(a.data); err != nil {
-				return fleets, false, err
+				return fleets, nil, false, err
 			}
-			if err := found(ctx, l, a.data, name); err != nil {
-				return fleets, false, err
+			if err := a.found(ctx, l, name, originHost); err != nil {
+				return fleets, nil, false, err
 			}
 			isNew = true
 		default:
-			return fleets, false, tryNext(fmt.Errorf("fleet %s was never founded", name), "fleetledger fleet found "+name+" --data "+shellWord(a.data))
+			return fleets, nil, false, tryNext(fmt.Errorf("fleet %s was never founded", name), "fleetledger fleet found "+name+" --data "+shellWord(a.data))
+		}
+		if seals[name], err = a.openSealer(ctx, l, store, name, originHost); err != nil {
+			return fleets, nil, false, err
 		}
 	}
-	return fleets, isNew, nil
+	return fleets, seals, isNew, nil
 }
 
 // noteRootToken tells the way out if a crash between the founding and the writing

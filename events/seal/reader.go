@@ -141,3 +141,47 @@ func (r tileReader) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
 }
 
 func (tileReader) SaveTiles([]tlog.Tile, [][]byte) {}
+
+// Extends checks that the log of an earlier checkpoint is the beginning of that of
+// a later one. Both are verified; fetch reads the tiles of the later log by their
+// paths of C2SP tlog-tiles, and is not trusted.
+func Extends(old, now Checkpoint, fetch func(path string) ([]byte, error)) error {
+	switch {
+	case old.Origin != now.Origin:
+		return fmt.Errorf("they are of different logs: %s and %s", old.Origin, now.Origin)
+	case old.Size > now.Size:
+		return fmt.Errorf("the log has lost events: the earlier checkpoint has %d, the later one %d", old.Size, now.Size)
+	case old.Size == 0:
+		return nil // every log begins with nothing
+	}
+	root := now.Root
+	if old.Size < now.Size {
+		h, err := tlog.TreeHash(int64(old.Size), tlog.TileHashReader(tlog.Tree{N: int64(now.Size), Hash: tlog.Hash(now.Root)}, fetcher(fetch)))
+		if err != nil {
+			return fmt.Errorf("the tiles do not show it: %w", err)
+		}
+		root = events.Hash(h)
+	}
+	if root != old.Root {
+		return fmt.Errorf("the first %d events are not the ones that were signed: their Merkle root was %s, and is %s", old.Size, old.Root, root)
+	}
+	return nil
+}
+
+// fetcher reads tiles by their paths.
+type fetcher func(path string) ([]byte, error)
+
+func (fetcher) Height() int { return TileHeight }
+
+func (f fetcher) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
+	data := make([][]byte, len(tiles))
+	for i, t := range tiles {
+		var err error
+		if data[i], err = f(torchwood.TilePath(t)); err != nil {
+			return nil, err
+		}
+	}
+	return data, nil
+}
+
+func (fetcher) SaveTiles([]tlog.Tile, [][]byte) {}

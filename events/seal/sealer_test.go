@@ -487,3 +487,54 @@ func TestKeys(t *testing.T) {
 		t.Errorf("%q, %v", o, err)
 	}
 }
+
+func TestExtends(t *testing.T) {
+	l, key := newLog(t), newKey(t, origin)
+	s := newSealer(t, l, key, &kept{})
+	var all []seal.Checkpoint
+	for _, size := range []int{0, 1, 100, 256, 300, 700} {
+		fill(t, l, size)
+		text, err := s.Checkpoint()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := seal.VerifyCheckpoint(text, key.Verifier())
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, c)
+	}
+	flip := ""
+	fetch := func(path string) ([]byte, error) {
+		b, _, err := s.Tile(t.Context(), path)
+		if path == flip {
+			b = bytes.Clone(b)
+			b[17] ^= 1
+		}
+		return b, err
+	}
+	for i, now := range all {
+		for j, old := range all {
+			if err := seal.Extends(old, now, fetch); (err == nil) != (j <= i) {
+				t.Errorf("%d extends %d: %v", now.Size, old.Size, err)
+			}
+			if old.Size == 0 {
+				continue
+			}
+			old.Root[3] ^= 1
+			if err := seal.Extends(old, now, fetch); err == nil {
+				t.Errorf("%d extends %d events that never were", now.Size, old.Size)
+			}
+		}
+	}
+	other := all[1]
+	other.Origin = "ledger.test/fleet-b"
+	if err := seal.Extends(other, all[5], fetch); err == nil {
+		t.Error("a log extends another log")
+	}
+	for _, flip = range []string{"tile/0/001", "tile/1/000.p/2", "tile/0/002.p/188"} {
+		if err := seal.Extends(all[4], all[5], fetch); err == nil {
+			t.Errorf("a bit of %s was flipped, and the tiles accepted", flip)
+		}
+	}
+}

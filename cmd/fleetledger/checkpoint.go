@@ -1,0 +1,173 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"fleetledger/agent"
+	"fleetledger/events"
+	"fleetledger/events/seal"
+)
+
+func (a *app) checkpointCommand() *cobra.Command {
+	var key bool
+	cmd := &cobra.Command{
+		Use:   "checkpoint",
+		Short: "Show the signed head of the log, or the key that verifies it",
+		Long: strings.TrimSpace(`
+Show the signed checkpoint of the log: its name, how many events it has, and their
+Merkle root. Keep one somewhere else: with it and the key, anyone can tell later
+that no event up to it was changed, dropped or moved.`),
+		Example: `  fleetledger checkpoint > checkpoint.2026-11-30
+  fleetledger checkpoint --key > ledger.key`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			c, err := a.client(cmd)
+			if err != nil {
+				return err
+			}
+			if key {
+				verifier, err := a.verifierKey(cmd, c)
+				if err != nil {
+					return err
+				}
+				if a.json {
+					return a.printValue(struct {
+						VerifierKey string `json:"verifier_key"`
+					}{verifier})
+				}
+				printer{a.out}.f("%s\n", verifier)
+				return nil
+			}
+			resp, err := c.Get(cmd.Context(), agent.Path("log", "checkpoint"), nil)
+			if err != nil {
+				return a.unanswered(err)
+			}
+			if a.json {
+				claims, err := seal.ParseCheckpoint(resp.Body)
+				if err != nil {
+					return fmt.Errorf("the checkpoint cannot be read: %w", err)
+				}
+				return a.printValue(struct {
+					checkpointJSON
+					Signed string `json:"signed"`
+				}{checkpointJSON{claims.Origin, claims.Size, claims.Root}, string(resp.Body)})
+			}
+			_, err = a.out.Write(resp.Body)
+			return err
+		}),
+	}
+	cmd.Flags().BoolVar(&key, "key", false, "show the verifier key instead")
+	cmd.AddCommand(a.verifyCheckpointCommand())
+	return cmd
+}
+
+type checkpointJSON struct {
+	Origin string      `json:"origin"`
+	Size   uint64      `json:"size"`
+	Root   events.Hash `json:"root"`
+}
+
+// verifierKey is the newest key that the log names.
+func (a *app) verifierKey(cmd *cobra.Command, c *agent.Client) (string, error) {
+	query := map[string][]string{"stream": {string(events.LedgerStream)}, "type": {string(events.KeyAdded{}.Kind())}, "limit": {"1000"}}
+	resp, err := c.Get(cmd.Context(), agent.Path("v1", "events"), query)
+	if err != nil {
+		return "", a.unanswered(err)
+	}
+	var page struct {
+		Items []struct {
+			Data events.KeyAdded `json:"data"`
+		} `json:"items"`
+	}
+	if err := resp.Decode(&page); err != nil {
+		return "", err
+	}
+	if len(page.Items) == 0 {
+		return "", errors.New("the log names no key: its server does not sign it")
+	}
+	return page.Items[len(page.Items)-1].Data.VerifierKey, nil
+}
+
+func (a *app) verifyCheckpointCommand() *cobra.Command {
+	var key, old string
+	cmd := &cobra.Command{
+		Use:   "verify FILE --key KEY [--old FILE]",
+		Short: "Verify a checkpoint, and that it continues an earlier one",
+		Long: strings.TrimSpace(`
+Verify that a checkpoint is signed by KEY, the text that "checkpoint --key" showed.
+With --old, verify an earlier one too, and that its events are the beginning of the
+later log: that needs tiles from the server, which is not trusted.`),
+		Example: `  fleetledger checkpoint verify now.checkpoint --key "$(cat ledger.key)" --old then.checkpoint`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.does(func(cmd *cobra.Command, args []string) error {
+			if key == "" {
+				return misused("--key is missing: whose signature is to be there?")
+			}
+			if _, err := seal.VerifierOrigin(key); err != nil {
+				return misused("--key: %v", err)
+			}
+			now, err := readCheckpoint(args[0], key)
+			if err != nil {
+				return err
+			}
+			out := struct {
+				checkpointJSON
+				Extends *uint64 `json:"extends,omitzero"`
+			}{checkpointJSON: checkpointJSON{now.Origin, now.Size, now.Root}}
+			if old != "" {
+				earlier, err := readCheckpoint(old, key)
+				if err != nil {
+					return err
+				}
+				if err := a.extends(cmd, earlier, now); err != nil {
+					return fmt.Errorf("%s does not continue %s: %w", args[0], old, err)
+				}
+				out.Extends = &earlier.Size
+			}
+			if a.json {
+				return a.printValue(out)
+			}
+			p := printer{a.out}
+			p.f("ok: %s, %s, Merkle root %s\n", now.Origin, count(int(now.Size), "event"), now.Root)
+			if out.Extends != nil {
+				p.f("  it continues the %s of %s\n", count(int(*out.Extends), "event"), old)
+			}
+			return nil
+		}),
+	}
+	cmd.Flags().StringVar(&key, "key", "", "verifier key of the log")
+	cmd.Flags().StringVar(&old, "old", "", "file with an earlier checkpoint")
+	return cmd
+}
+
+func readCheckpoint(name, key string) (seal.Checkpoint, error) {
+	signed, err := os.ReadFile(name)
+	if err != nil {
+		return seal.Checkpoint{}, err
+	}
+	c, err := seal.VerifyCheckpoint(signed, key)
+	if err != nil {
+		return c, fmt.Errorf("%s: %w", name, err)
+	}
+	return c, nil
+}
+
+// extends checks with the server's tiles that now continues earlier.
+func (a *app) extends(cmd *cobra.Command, earlier, now seal.Checkpoint) error {
+	c, err := a.client(cmd)
+	if err != nil {
+		return err
+	}
+	return seal.Extends(earlier, now, func(path string) ([]byte, error) {
+		resp, err := c.Get(cmd.Context(), "/log/"+path, nil)
+		if err != nil {
+			return nil, a.unanswered(err)
+		}
+		return resp.Body, nil
+	})
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"fleetledger/events/seal"
+)
+
+// TestOlderDirectoryGetsAKey opens a directory whose log was founded without a
+// key, and one that a crash left between the key and its event.
+func TestOlderDirectoryGetsAKey(t *testing.T) {
+	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
+	var told bytes.Buffer
+	a := &app{out: io.Discard, err: &told, data: filepath.Join(t.TempDir(), "data")}
+	if err := makeData(a.data); err != nil {
+		t.Fatal(err)
+	}
+	l, _, err := openFleet(a.data, defaultFleet, logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := l.Found(t.Context(), defaultFleet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeToken(rootTokenFile(a.data, defaultFleet), r.Secret); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Log().Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	// open opens it as serve does, and returns the keys in the log and the checkpoint.
+	open := func(host string) (keys []string, signed []byte) {
+		t.Helper()
+		fleets, seals, isNew, err := a.openFleets(t.Context(), host, logger)
+		if err != nil || isNew {
+			t.Fatalf("new %t, %v", isNew, err)
+		}
+		l := fleets[defaultFleet]
+		if keys, err = l.Keys(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if signed, err = seals[defaultFleet].Checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Log().Close(); err != nil {
+			t.Fatal(err)
+		}
+		return keys, signed
+	}
+	key, err := seal.NewKey(bytes.NewReader(make([]byte, 64)), "old.example.org/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := writeDurably(keyFile(a.data, defaultFleet), []byte(key.Private()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, _, err := a.openFleets(t.Context(), "new.example.org", logger); err == nil || !strings.Contains(err.Error(), "cannot be named new.example.org/default") {
+		t.Errorf("a log whose key names it was named anew: %v", err)
+	}
+	if err := os.Remove(keyFile(a.data, defaultFleet)); err != nil {
+		t.Fatal(err)
+	}
+
+	keys, signed := open("")
+	if len(keys) != 1 || !strings.HasPrefix(keys[0], "fleetledger.local/default+") {
+		t.Fatalf("keys %q", keys)
+	}
+	if c, err := seal.VerifyCheckpoint(signed, keys...); err != nil || c.Size != uint64(len(r.Records)+1) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	if info, err := os.Stat(keyFile(a.data, defaultFleet)); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("the key file: %v, %v", info, err)
+	}
+	again, same := open("fleetledger.local")
+	if len(again) != 1 || again[0] != keys[0] || !bytes.Equal(signed, same) {
+		t.Errorf("opened again: keys %q, checkpoint\n%s\nnot\n%s", again, same, signed)
+	}
+	if told.Len() > 0 {
+		t.Errorf("it told: %s", told.String())
+	}
+
+	// The key of another fleet, and what is none.
+	for _, text := range []string{"PRIVATE+KEY+x", strings.Replace(key.Private(), "old", "new", 1), key.Private()} {
+		if err := os.WriteFile(keyFile(a.data, defaultFleet), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, _, err := a.openFleets(t.Context(), "", logger); err == nil || strings.Contains(err.Error(), text) {
+			t.Errorf("key %q: %v", text, err)
+		}
+	}
+}
