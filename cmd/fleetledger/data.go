@@ -106,8 +106,12 @@ func lostFleet(dir string) error {
 	if _, err := os.Stat(rootTokenFile(dir, defaultFleet)); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	return tryNext(fmt.Errorf("fleet %s was founded in %s, and its log is gone; nothing was changed", defaultFleet, dir),
-		"restore "+fleetDir(dir, defaultFleet)+" from a backup; or, to begin anew, serve --data with an empty directory")
+	return lost(dir, defaultFleet)
+}
+
+func lost(dir, fleet string) error {
+	return tryNext(fmt.Errorf("fleet %s was founded in %s, and its log is gone; nothing was changed", fleet, dir),
+		"restore "+fleetDir(dir, fleet)+" from a backup; or, to begin anew, serve --data with an empty directory")
 }
 
 // existingData is checkData for commands that make none.
@@ -179,6 +183,9 @@ func random() commands.Random {
 // signs the log. A crash before the token is written leaves a fleet whose root has
 // one that nobody knows: see rootTokenCommand.
 func (a *app) found(ctx context.Context, l *commands.Ledger, fleet, originHost string) error {
+	if _, err := os.Stat(checkpointFile(a.data, fleet)); !errors.Is(err, fs.ErrNotExist) {
+		return lost(a.data, fleet)
+	}
 	// First of all: a log whose name was chosen keeps it.
 	key, err := a.ensureKey(ctx, l, fleet, originHost)
 	if err != nil {

@@ -39,7 +39,7 @@ var homes = []struct {
 	{"github.com/spf13/cobra", []string{"cmd"}, "the command line is the program's"},
 	{"github.com/google/uuid", []string{"cmd", "agent", "relay", "testing"}, "decisions take ids as arguments"},
 	{"filippo.io/torchwood", []string{"events/seal"}, "the formats of proofs are read and written in one place"},
-	{"golang.org/x/mod/sumdb/", []string{"events/seal"}, "the formats of proofs are read and written in one place"},
+	{"golang.org/x/mod/sumdb/", []string{"events/seal", "testing/logtest"}, "the formats of proofs are read and written in one place"},
 	{"mvdan.cc/sh/", []string{"agent/runner"}, "shell syntax is read where commands run"},
 }
 

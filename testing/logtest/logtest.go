@@ -179,6 +179,7 @@ func CheckWhole(t *testing.T, l events.Log) []events.Record {
 		last    time.Time
 		durable = l.Durable()
 	)
+	checkTree(t, l)
 	for r, err := range l.ReadAll(t.Context(), 0) {
 		if err != nil {
 			t.Fatalf("read all, after position %d: %v", len(all), err)
