@@ -40,6 +40,7 @@ var homes = []struct {
 	{"github.com/google/uuid", []string{"cmd", "agent", "relay", "testing"}, "decisions take ids as arguments"},
 	{"filippo.io/torchwood", []string{"events/seal"}, "the formats of proofs are read and written in one place"},
 	{"golang.org/x/mod/sumdb/", []string{"events/seal", "testing/logtest"}, "the formats of proofs are read and written in one place"},
+	{"github.com/zricethezav/gitleaks/", []string{"events/secrets"}, "what is a secret is decided in one place, for the machine and for the relay"},
 	{"mvdan.cc/sh/", []string{"agent/runner"}, "shell syntax is read where commands run"},
 }
 

@@ -1,0 +1,131 @@
+// Package secrets finds what must never be stored: access keys, tokens, private
+// keys and passwords in commands and in what commands print.
+//
+//	for _, f := range secrets.Find(line) { … }      // what is where
+//	tail, n := secrets.Mask(output)                  // [secret:github-pat] in its place
+//
+// The rules are those that gitleaks carries in its module, read from there, and
+// the few of own.go. The engine is ours, for three reasons: gitleaks' detector
+// tells the line of a finding where masking needs its bytes, lets whoever writes
+// "gitleaks:allow" beside a secret through, and needs 100 ms to compile all its
+// expressions and archive readers for a dozen formats in the program. Here the
+// rules are read when something is first asked, and an expression is compiled
+// when a word that it needs first occurs.
+//
+// The answer depends on the text alone. A secret without a known form, such as
+// a password that is a plain word, is found by nobody.
+package secrets
+
+import (
+	"cmp"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Finding is a secret: text[Start:End].
+type Finding struct {
+	Rule       string // as in github-pat
+	Start, End int
+}
+
+// Find returns the secrets in text, in order, none overlapping another.
+func Find(text string) []Finding {
+	var found []Finding
+	set := rules()
+	s := set.look(text)
+	for i := range set.list {
+		if r := &set.list[i]; r.asksFor(s) {
+			found = r.find(found, s, set.keys, set.allowed)
+		}
+	}
+	return disjoint(found)
+}
+
+// disjoint joins findings that overlap. The most particular rule names them: the
+// first in order, the generic one last.
+func disjoint(found []Finding) []Finding {
+	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(a.Start, b.Start) })
+	out := found[:0]
+	for _, f := range found {
+		if n := len(out); n > 0 && f.Start < out[n-1].End {
+			last := &out[n-1]
+			last.End = max(last.End, f.End)
+			if last.Rule == genericRule {
+				last.Rule = f.Rule
+			}
+			continue
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+// Mask replaces each secret in text by a mark that names its rule, and returns
+// how many it replaced. All other bytes stay. A masked text has no secret left:
+// masking it again changes nothing.
+func Mask(text string) (masked string, n int) {
+	masked, _, n = mask(text, 0)
+	return masked, n
+}
+
+// MaskTail masks text and returns the end of it, valid UTF-8 of at most keep
+// bytes. It looks at all of text, so a secret that begins before the cut is
+// masked if its beginning is there. No mark is cut in two.
+func MaskTail(text string, keep int) string {
+	text = strings.ToValidUTF8(text, string(utf8.RuneError))
+	masked, cut, _ := mask(text, max(0, len(text)-keep))
+	if over := len(masked) - keep; over > cut {
+		// Marks are longer than some of what they stand for.
+		cut = over
+		for _, m := range markForm.FindAllStringIndex(masked, -1) {
+			if m[0] < cut && cut < m[1] {
+				cut = m[1]
+			}
+		}
+	}
+	for cut < len(masked) && !utf8.RuneStart(masked[cut]) {
+		cut++
+	}
+	return masked[cut:]
+}
+
+// mask masks text and returns where the offset cut of it went: one inside a
+// secret is moved to its beginning.
+func mask(text string, cut int) (string, int, int) {
+	n := 0
+	for {
+		// A mark beside other text can read as a secret in turn. Each round leaves
+		// fewer bytes outside of marks, so there is a last one.
+		found := Find(text)
+		if len(found) == 0 {
+			return text, cut, n
+		}
+		n += len(found)
+		var b strings.Builder
+		from, to := 0, cut
+		for _, f := range found {
+			b.WriteString(text[from:f.Start])
+			switch {
+			case f.End <= cut:
+				to += len(mark(f.Rule)) - (f.End - f.Start)
+			case f.Start < cut:
+				to = b.Len()
+			}
+			b.WriteString(mark(f.Rule))
+			from = f.End
+		}
+		b.WriteString(text[from:])
+		text, cut = b.String(), to
+	}
+}
+
+func mark(rule string) string { return "[secret:" + rule + "]" }
+
+var markForm = regexp.MustCompile(`\[secret:[a-z0-9-]+\]`)
+
+// isMark reports whether s is nothing but marks.
+func isMark(s string) bool {
+	return strings.HasPrefix(s, "[secret:") && markForm.ReplaceAllLiteralString(s, "") == ""
+}

@@ -1,0 +1,341 @@
+package secrets
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"pgregory.net/rapid"
+)
+
+// made is a string of n characters that look random and are the same in every
+// run. Keys are put together here, so that no scanner takes this file for a leak.
+func made(seed string, n int, alphabet string) string {
+	var b strings.Builder
+	for i := 0; b.Len() < n; i++ {
+		for _, c := range sha256.Sum256(fmt.Append(nil, seed, i)) {
+			b.WriteByte(alphabet[int(c)%len(alphabet)])
+		}
+	}
+	return b.String()[:n]
+}
+
+const (
+	alnum  = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	lowers = "abcdefghijklmnopqrstuvwxyz0123456789"
+	b64url = alnum + "-_"
+)
+
+var (
+	githubPAT  = "ghp_" + made("pat", 36, alnum)
+	fleetToken = "default~ana~" + made("token", 43, b64url)
+	pemBody    = func() string {
+		var lines []string
+		for i := range 25 {
+			lines = append(lines, made(fmt.Sprint("pem", i), 64, alnum+"+/"))
+		}
+		return strings.Join(append(lines, made("end", 22, alnum)+"=="), "\n") + "\n"
+	}()
+	pem = "-----BEGIN RSA " + "PRIVATE KEY-----\n" + pemBody + "-----END RSA " + "PRIVATE KEY-----"
+)
+
+func TestFind(t *testing.T) {
+	jwt := "ey" + made("j1", 40, alnum) + ".ey" + made("j2", 60, alnum) + "." + made("j3", 43, alnum)
+	awsSecret := made("aws", 40, alnum+"+/")
+	for _, tt := range []struct {
+		name, before, secret, after, rule string
+	}{
+		{"GitHub, alone", "", githubPAT, "", "github-pat"},
+		{"GitHub, in a URL", "https://x:", githubPAT, "@github.com/a/b.git", "github-pat"},
+		{"GitHub, in JSON", `{"t":"`, githubPAT, `"}`, "github-pat"},
+		{"GitHub, coloured", "\x1b[31m", githubPAT, "\x1b[0m", "github-pat"},
+		{"GitHub, in another alphabet", "токен İ ", githubPAT, " конец", "github-pat"},
+		{"GitHub, which somebody would let through", "", githubPAT, " # gitleaks:allow", "github-pat"},
+		{"GitHub, fine-grained", "", "github_pat_" + made("fine", 82, alnum+"_"), "", "github-fine-grained-pat"},
+		{"GitLab", "", "glpat-" + made("gl", 20, alnum), "", "gitlab-pat"},
+		{"AWS id", "aws_access_key_id=", "AKIA" + made("id", 16, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567"), "\n", "aws-access-token"},
+		{"AWS secret", "AWS_SECRET_ACCESS_KEY=", awsSecret, "\n", "generic-api-key"},
+		{"Slack", "", "xoxb-" + made("s1", 12, "123456789") + "-" + made("s2", 12, "123456789") + "-" + made("s3", 24, alnum), "", "slack-bot-token"},
+		{"Stripe", "", "sk_live_" + made("stripe", 24, alnum), "", "stripe-access-token"},
+		{"npm", "//registry/:_authToken=", "npm_" + made("npm", 36, lowers), "", "npm-access-token"},
+		{"Google", "key=", "AIza" + made("gcp", 35, alnum), "", "gcp-api-key"},
+		{"JWT", "Cookie: s=", jwt, ";", "jwt"},
+		{"a name and a value", "API_TOKEN: ", made("generic", 32, lowers), "\n", "generic-api-key"},
+		{"a name and a value, far into a long line", strings.Repeat(`{"a":1},`, 300) + `{"api_key":"`, made("generic", 32, lowers), `"}` + strings.Repeat(`,{"a":1}`, 300), "generic-api-key"},
+		{"a digest's form under a secret's name", "client_secret=", made("hex", 40, "0123456789abcdef"), "", "generic-api-key"},
+		{"curl -u", "curl -u ", "ana:" + made("pw", 14, alnum), " https://example.org", "curl-auth-user"},
+		{"curl -H", `curl -H "Authorization: Bearer `, made("bearer", 30, alnum), `" https://example.org`, "curl-auth-header"},
+		{"a password in a URL", "postgres://app:", made("pw", 14, alnum), "@db.example.org/x", "url-password"},
+		{"a private key", "x\n", pem, "\ny", "private-key"},
+		{"a private key without its end", "x\n-----BEGIN RSA " + "PRIVATE KEY-----\n", strings.TrimRight(pemBody[:500], "\n"), "", "private-key-begin"},
+		{"a private key without its beginning", "", strings.TrimSuffix(pemBody[500:], "\n"), "\n-----END RSA " + "PRIVATE KEY-----\n", "private-key-end"},
+		{"a token of this ledger", "Authorization: Bearer default~ana~", made("token", 43, b64url), "\n", "fleetledger-token"},
+		{"a token of this ledger in JSON", `{"token":"default~ana~`, made("token", 43, b64url), `"}`, "fleetledger-token"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			text := tt.before + tt.secret + tt.after
+			got := Find(text)
+			if len(got) != 1 {
+				t.Fatalf("Find(%q) = %v, want one finding", text, got)
+			}
+			f := got[0]
+			// A rule may take a prefix for part of the secret; it may not leave any of it.
+			if f.Start > len(tt.before) || f.End < len(tt.before)+len(tt.secret) || f.End > len(tt.before)+len(tt.secret)+1 {
+				t.Errorf("found %q, want %q", text[f.Start:f.End], tt.secret)
+			}
+			if f.Rule != tt.rule {
+				t.Errorf("rule %s, want %s", f.Rule, tt.rule)
+			}
+			masked, n := Mask(text)
+			if n != 1 || strings.Contains(masked, tt.secret[1:]) || masked != text[:f.Start]+"[secret:"+tt.rule+"]"+text[f.End:] {
+				t.Errorf("Mask = %q, %d", masked, n)
+			}
+		})
+	}
+}
+
+func TestOrdinaryTextHasNoSecret(t *testing.T) {
+	sum := func(s string) string { h := sha256.Sum256([]byte(s)); return hex.EncodeToString(h[:]) }
+	image := make([]byte, 6000)
+	for i := range image {
+		image[i] = made(fmt.Sprint("image", i/32), 32, alnum)[i%32] * byte(i)
+	}
+	commit := sum("commit")[:40]
+	id := "019abf30-7c1e-7d2a-9c41-0f5b8f2f7b11"
+	for _, text := range []string{
+		"", "~", "[secret:github-pat]",
+		"go test ./... -run TestToken -count=1",
+		"go test -race -short ./events/secrets/...",
+		"git log --oneline -n 20 --format=%H",
+		"commit " + commit + "\nAuthor: Ana <ana@example.org>\nDate:   Mon Nov 30 22:02:08 2026 +0000\n\n    tokens: keys are read once\n",
+		"git checkout " + commit,
+		"docker run --rm -v /srv/keys:/keys:ro -p 8080:80 registry.example.org/app@sha256:" + sum("image"),
+		"curl -fsSL https://example.org/install.sh -o install.sh",
+		"curl -H 'Accept: application/json' -H \"Idempotency-Key: " + id + "\" http://127.0.0.1:7777/v1/tasks",
+		`curl -H "Authorization: Bearer $TOKEN" https://example.org`,
+		"psql postgres://$USER:$PASSWORD@localhost/app",
+		"ssh -i ~/.ssh/id_ed25519 -p 2222 ana@example.org",
+		"kubectl get secret app-credentials -o name",
+		"fleetledger token issue ana --server http://127.0.0.1:7777",
+		"FLEETLEDGER_TOKEN_FILE=/etc/fleetledger/token fleetledger agent",
+		"export TOKEN=$(cat /run/secrets/token)",
+		"key=" + sum("cache") + " hit", "cache-key: " + commit, "token_id=" + id,
+		`{"id":"` + id + `","stream":"task:` + id + `","type":"task.submitted","actor":"ana","key":"` + sum("key") + `","request":"` + sum("request") +
+			`","commitment":"` + sum("commitment") + `","prev":"` + sum("prev") + `","size":312}`,
+		`{"token_id":"` + id + `","actor":"ana","token_hash":"` + sum("token") + `"}`,
+		"/" + strings.Join([]string{"home", "ana", "go", "pkg", "mod", "cache", "download", "sumdb"}, "/"),
+		"golang.org/x/mod v0.43.0 h1:" + base64.StdEncoding.EncodeToString([]byte(sum("mod")[:32])),
+		"ok  \tfleetledger/commands/gate\t0.412s\n--- FAIL: TestAuthority (0.00s)\n    authority_test.go:31: access = denied, want allow; key=level\nFAIL\n",
+		"panic: runtime error: invalid memory address\n\ngoroutine 1 [running]:\nmain.token(0xc0000b4000, 0x12)\n\t/srv/app/token.go:31 +0x1d\n",
+		"data:image/png;base64," + base64.StdEncoding.EncodeToString(image),
+		"root hash " + base64.StdEncoding.EncodeToString([]byte(sum("root")[:32])) + " size 41233",
+		"— fleet.example.org+7f2c " + base64.StdEncoding.EncodeToString([]byte(sum("a") + sum("b"))[:68]),
+	} {
+		if got := Find(text); len(got) != 0 {
+			t.Errorf("Find(%.120q) = %v (%.80q)", text, got, text[got[0].Start:got[0].End])
+		}
+	}
+}
+
+func TestMaskChangesSecretsOnly(t *testing.T) {
+	text := "a\xff\x00b " + githubPAT + "\ttwo " + githubPAT + " and " + fleetToken + "\r\nend\xf0"
+	want := "a\xff\x00b [secret:github-pat]\ttwo [secret:github-pat] and default~ana~[secret:fleetledger-token]\r\nend\xf0"
+	if got, n := Mask(text); got != want || n != 3 {
+		t.Errorf("Mask = %q, %d; want %q, 3", got, n, want)
+	}
+}
+
+func TestMaskTail(t *testing.T) {
+	filler := strings.Repeat("a line of output\n", 20)
+	for _, tt := range []struct {
+		name, text string
+		keep       int
+		want       string
+	}{
+		{"short", "ab", 4, "ab"},
+		{"cut", "abcdef", 4, "cdef"},
+		{"cut within a character", "abécd", 3, "cd"},
+		{"a secret across the cut", filler + githubPAT + " end", 10, "[secret:github-pat] end"[13:]},
+		{"a secret across the cut, with room", filler + githubPAT + " " + filler, 20 + len(filler), "[secret:github-pat] " + filler},
+		{"a secret before the cut", filler + githubPAT + " end" + filler, len(filler), filler},
+		{"broken bytes", "\xff\xfe" + githubPAT, 100, "\ufffd[secret:github-pat]"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := MaskTail(tt.text, tt.keep)
+			if strings.Contains(tt.name, "across") && tt.keep == 10 {
+				// The mark does not fit: it is left out whole.
+				tt.want = " end"
+			}
+			if got != tt.want {
+				t.Errorf("MaskTail(…, %d) = %q, want %q", tt.keep, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestArgv(t *testing.T) {
+	password := made("pw", 14, alnum)
+	bearer := made("bearer", 30, alnum)
+	for _, tt := range []struct {
+		name       string
+		argv, want []string
+	}{
+		{"none", []string{"go", "test", "./..."}, []string{"go", "test", "./..."}},
+		{"a word", []string{"gh", "--token", githubPAT}, []string{"gh", "--token", "[secret:github-pat]"}},
+		{"a part of a word", []string{"env", "T=" + githubPAT, "make"}, []string{"env", "T=[secret:github-pat]", "make"}},
+		{"told by the words before", []string{"curl", "-u", "ana:" + password, "https://example.org"}, []string{"curl", "-u", "[secret:curl-auth-user]", "https://example.org"}},
+		{"in a header", []string{"curl", "-H", "Authorization: Bearer " + bearer, "https://example.org"}, []string{"curl", "-H", "Authorization: Bearer [secret:curl-auth-header]", "https://example.org"}},
+		{"in a script", []string{"sh", "-c", "GH_TOKEN=" + githubPAT + " gh pr list"}, []string{"sh", "-c", "GH_TOKEN=[secret:github-pat] gh pr list"}},
+		{"two", []string{githubPAT, fleetToken}, []string{"[secret:github-pat]", "default~ana~[secret:fleetledger-token]"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			before := slices.Clone(tt.argv)
+			got, n := MaskArgv(tt.argv)
+			if !slices.Equal(got, tt.want) || (n > 0) == slices.Equal(before, tt.want) {
+				t.Errorf("MaskArgv = %q, %d; want %q", got, n, tt.want)
+			}
+			if !slices.Equal(tt.argv, before) {
+				t.Error("it changed its argument")
+			}
+			if again, n := MaskArgv(got); n != 0 || !slices.Equal(again, got) {
+				t.Errorf("masked again: %q, %d", again, n)
+			}
+		})
+	}
+}
+
+// pieces of text in which secrets, marks and what surrounds them meet.
+func pieces(t *rapid.T) string {
+	piece := rapid.OneOf(
+		rapid.SampledFrom([]string{
+			githubPAT, fleetToken, pem, pemBody[600:], "[secret:github-pat]", "[secret:", "]", "secret", "token", "api_key", "password", "aws",
+			"=", ": ", ":", `"`, "'", "\n", "\r\n", " ", "@", "https://x", "://", "curl -u ", "curl -H \"Authorization: Bearer ", "-----BEGIN ", "PRIVATE KEY-----",
+			"-----END ", "~", "ey", "é", "\xff", "İ", "AKIA", "adobe", "plaid", "key",
+		}),
+		rapid.StringMatching(`[A-Za-z0-9_/+-]{8,64}`),
+		rapid.StringN(0, 12, 24),
+	)
+	return strings.Join(rapid.SliceOfN(piece, 0, 16).Draw(t, "pieces"), "")
+}
+
+func TestMaskedTextHasNoSecret(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := pieces(t)
+		masked, n := Mask(text)
+		if again, more := Mask(masked); again != masked || more != 0 {
+			t.Fatalf("masked %q\nas     %q\nand again %q", text, masked, again)
+		}
+		if n == 0 && masked != text {
+			t.Fatalf("%q changed and nothing was found", text)
+		}
+		if longest := len("[secret:]") + 64; len(masked) > len(text)+n*longest {
+			t.Fatalf("%d bytes became %d with %d marks", len(text), len(masked), n)
+		}
+	})
+}
+
+func TestMaskTailKeepsItsBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text, keep := pieces(t), rapid.IntRange(1, 300).Draw(t, "keep")
+		tail := MaskTail(text, keep)
+		if len(tail) > keep || !utf8.ValidString(tail) {
+			t.Fatalf("MaskTail(%q, %d) = %q: %d bytes", text, keep, tail, len(tail))
+		}
+		if masked, _ := Mask(strings.ToValidUTF8(text, "\ufffd")); !strings.HasSuffix(masked, tail) {
+			t.Fatalf("%q is no end of %q", tail, masked)
+		}
+		if strings.Contains(tail, githubPAT) {
+			t.Fatalf("%q holds a secret", tail)
+		}
+	})
+}
+
+// Most rules are tried near their keywords only; all of the text gives the same.
+func TestNarrowRulesMissNothing(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := pieces(t) + strings.Repeat(" .", rapid.IntRange(0, 80).Draw(t, "gap")) + pieces(t)
+		set := rules()
+		s := set.look(text)
+		for i := range set.list {
+			r := &set.list[i]
+			if !r.narrow || !r.asksFor(s) {
+				continue
+			}
+			if got, want := r.find(nil, s, set.keys, set.allowed), r.findIn(nil, s, 0, len(text), set.allowed); !slices.Equal(got, want) {
+				t.Fatalf("%s in %q: %v, the whole text gives %v", r.id, text, got, want)
+			}
+		}
+	})
+}
+
+// What gitleaks' next release brings must compile and have words to look for.
+func TestRulesAreUsable(t *testing.T) {
+	set := rules()
+	if len(set.list) < 200 {
+		t.Fatalf("%d rules", len(set.list))
+	}
+	narrow := 0
+	for i := range set.list {
+		r := &set.list[i]
+		if p := r.pattern(); r.group > p.NumSubexp() {
+			t.Errorf("%s: no group %d", r.id, r.group)
+		}
+		if len(r.keys) == 0 {
+			t.Errorf("%s has no keywords: it would be tried on every text", r.id)
+		}
+		if !isMark(mark(r.id)) {
+			t.Errorf("%s makes no mark", r.id)
+		}
+		if r.narrow {
+			narrow++
+		}
+		for _, a := range append(r.allowed, set.allowed...) {
+			if a.pattern != nil {
+				a.pattern()
+			}
+		}
+	}
+	if narrow < 50 {
+		t.Errorf("only %d rules are narrow: gitleaks writes name = value otherwise now", narrow)
+	}
+}
+
+func BenchmarkLoad(b *testing.B) {
+	for b.Loop() {
+		load()
+	}
+}
+
+// benchmarkTail is 4 KiB as a test run prints it, with the words that rules look for.
+func benchmarkTail() string {
+	line := "--- FAIL: TestAuthority (0.00s)\n    token_test.go:31: access key = denied, want allow\nok  \tfleetledger/api/auth\t0.412s\n"
+	return strings.Repeat(line, 4096/len(line))
+}
+
+func BenchmarkMaskTail(b *testing.B) {
+	text := benchmarkTail()
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		Mask(text)
+	}
+}
+
+func BenchmarkMaskPlainTail(b *testing.B) {
+	text := strings.Repeat("the quick brown fox jumps over it\n", 120)
+	b.SetBytes(int64(len(text)))
+	for b.Loop() {
+		Mask(text)
+	}
+}
+
+func BenchmarkFindInArgv(b *testing.B) {
+	argv := []string{"go", "test", "-run", "TestAuthority", "./commands/..."}
+	for b.Loop() {
+		FindInArgv(argv)
+	}
+}
