@@ -1,8 +1,12 @@
 package agent_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -240,6 +244,71 @@ func TestAgentRunsAndRemembers(t *testing.T) {
 	}
 	if left := w.outbox(); len(left) > 0 {
 		t.Errorf("left in the outbox: %v", left)
+	}
+}
+
+// What a command prints from its machine's own secrets leaves the process masked:
+// it is in no file of the agent, in no line it logs and in no event.
+func TestPrintedSecretsStayOnTheMachine(t *testing.T) {
+	secret := "ghp_" + "q7ZtR2mXw9KbL4vNc8Yd" + "J3hFs6GpUa1TeQ5i"
+	t.Setenv("MACHINE_TOKEN", secret)
+	w := newWorld(t)
+	var sent atomic.Pointer[[]byte]
+	f := front(func(rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		if filepath.Base(r.URL.Path) == "report" {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			sent.Store(&body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+		}
+		next.ServeHTTP(rw, r)
+	})
+	w.front.Store(&f)
+	stop := w.agent()
+	r, err := w.ledger.SubmitTask(w.Context(), commands.Caller{Actor: "root"}, commands.SubmitTask{TaskCommand: events.TaskCommand{
+		Argv: []string{"sh", "-c", `echo "using $MACHINE_TOKEN"; echo "$MACHINE_TOKEN" >&2`}, EnvFrom: []string{"MACHINE_TOKEN"}, Targets: []string{"m1"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec, _ := r.Has(events.TaskSubmitted{}.Kind())
+	task := w.verdict(strings.TrimPrefix(string(rec.Header.Stream), "task-"), events.VerdictSucceeded)
+	stop()
+	e := task.Legs[0].Attempts[0].Envelope
+	printed := "using " + secret + "\n"
+	if e.Stdout.Tail != "using [secret:github-pat]\n" || e.Stderr.Tail != "[secret:github-pat]\n" {
+		t.Errorf("tails %q, %q", e.Stdout.Tail, e.Stderr.Tail)
+	}
+	if e.Stdout.Bytes != int64(len(printed)) || e.Stdout.SHA256 != sha256.Sum256([]byte(printed)) {
+		t.Errorf("size and hash are not those of what was printed: %+v", e.Stdout)
+	}
+	if body := sent.Load(); body == nil || bytes.Contains(*body, []byte(secret)) {
+		t.Errorf("the report that was sent: %s", *body)
+	}
+	if strings.Contains(w.log.String(), secret) {
+		t.Error("it is in what was logged")
+	}
+	files := 0
+	err = filepath.WalkDir(w.state, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		files++
+		b, err := os.ReadFile(path)
+		if bytes.Contains(b, []byte(secret)) {
+			t.Errorf("it is in %s", path)
+		}
+		return err
+	})
+	if err != nil || files == 0 {
+		t.Errorf("%d files of the agent, %v", files, err)
+	}
+	for rec, err := range w.ledger.Log().ReadAll(w.Context(), 0) {
+		if err != nil || bytes.Contains(rec.Payload, []byte(secret)) {
+			t.Errorf("position %d, %v: %s", rec.Header.Position, err, rec.Payload)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"fleetledger/agent/runner"
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 )
 
 // Claim is a leg that its machine holds.
@@ -133,7 +134,8 @@ const transport = "relay"
 // attempt runs a claimed command to its end and leaves its envelope in the outbox.
 func (a *Agent) attempt(ctx context.Context, c Claim) {
 	log := a.log.With("task", c.TaskID, "attempt", c.Attempt)
-	log.Info("running", "argv", c.Command.Argv)
+	shown, _ := secrets.MaskArgv(c.Command.Argv)
+	log.Info("running", "argv", shown)
 
 	held, letGo := context.WithCancel(ctx)
 	defer letGo()

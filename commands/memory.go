@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 	"fleetledger/projections"
 )
 
@@ -16,7 +17,7 @@ type RecordMemory struct {
 }
 
 // RecordMemory carries out c. The machine must be the caller or the caller's
-// parent, unless the record is imported. Refusals: INVALID, NOT_YOUR_MEMORY,
+// parent, unless the record is imported. Secrets in it are masked. Refusals: INVALID, NOT_YOUR_MEMORY,
 // TAIL_TOO_LARGE, ARGV_TOO_LARGE, and what gates answer.
 func (l *Ledger) RecordMemory(ctx context.Context, caller Caller, c RecordMemory) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
@@ -54,6 +55,11 @@ func (c RecordMemory) decide(v view) (decided, error) {
 			"the record is of machine %s: only it or an actor derived from it records that, unless imported_from says where it came from", r.Machine)
 	}
 	keepOutput(&r.Envelope, v.settings)
+	// It happened, so it is recorded, without its secrets. The gate's approval is
+	// bound to the masked form too, for it is stored with it.
+	r = secrets.MaskRecord(r)
+	c.Record = r
+	c.ImportedFrom, _ = secrets.Mask(c.ImportedFrom)
 	return v.gated([]string{"memory.record"}, named("memory.record", c), func(permits []events.Permit, d *decided) {
 		d.add(events.MachineStream(r.Machine), v.newID(), events.MemoryRecorded{Record: r, ImportedFrom: c.ImportedFrom, Permit: permits[0]})
 	})

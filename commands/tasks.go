@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 	"fleetledger/projections"
 )
 
@@ -16,7 +17,7 @@ type SubmitTask struct{ events.TaskCommand }
 
 // SubmitTask carries out c: any denial refuses the task; otherwise whatever
 // needs approval makes it wait; otherwise it is open. Refusals: INVALID,
-// ARGV_TOO_LARGE, DENIED with the task's id.
+// ARGV_TOO_LARGE, SECRET_IN_COMMAND, DENIED with the task's id.
 func (l *Ledger) SubmitTask(ctx context.Context, caller Caller, c SubmitTask) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) { return c.decide(v) })
 }
@@ -32,6 +33,9 @@ func (c SubmitTask) decide(v view) (decided, error) {
 		c.Attempts = 1
 	}
 	if err := c.check(v); err != nil {
+		return decided{}, err
+	}
+	if err := noSecrets(c.TaskCommand); err != nil {
 		return decided{}, err
 	}
 	id := v.newID()
@@ -151,12 +155,12 @@ func (c SubmitTask) check(v view) error {
 	}
 	for name := range c.Env {
 		if !validVariable(name) {
-			bad = append(bad, problem("/env", "INVALID_NAME", "%q cannot be the name of a variable", name))
+			bad = append(bad, badVariable("/env", name))
 		}
 	}
 	for _, name := range c.EnvFrom {
 		if !validVariable(name) {
-			bad = append(bad, problem("/env_from", "INVALID_NAME", "%q cannot be the name of a variable", name))
+			bad = append(bad, badVariable("/env_from", name))
 		}
 	}
 	if c.TimeoutSeconds < 0 {
@@ -174,6 +178,12 @@ func (c SubmitTask) check(v view) error {
 
 func validVariable(name string) bool {
 	return name != "" && !strings.ContainsAny(name, "=\x00")
+}
+
+// badVariable does not repeat a value that was given with its name.
+func badVariable(path, name string) events.Problem {
+	shown, _ := secrets.Mask(name)
+	return problem(path, "INVALID_NAME", "%q cannot be the name of a variable", shown)
 }
 
 func tooLarge(code string, actual, limit int, what string) *Refusal {

@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 )
 
 // MaxMemoryBytes is the size from which on the memory file is rotated.
@@ -53,7 +54,7 @@ func NewMemory(dir string) *Memory {
 // Append remembers a finished attempt. With Written true the record is on
 // stable storage. It never fails its caller: whatever goes wrong is the reason
 // code of the status. The stored record carries the status that it has by being
-// there, and no conclusion.
+// there, no conclusion, and marks in place of secrets.
 func (m *Memory) Append(rec events.MemoryRecord) events.MemoryStatus {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -92,6 +93,7 @@ func (m *Memory) append(rec events.MemoryRecord) (events.MemoryStatus, error) {
 
 // recordLine is the record as it is stored.
 func recordLine(rec events.MemoryRecord, status events.MemoryStatus) ([]byte, error) {
+	rec = secrets.MaskRecord(rec)
 	rec.Memory, rec.Conclusion = status, nil
 	// argv may hold bytes that are no UTF-8, and is worth remembering then too.
 	line, err := json.Marshal(rec, jsontext.AllowInvalidUTF8(true))

@@ -5,21 +5,25 @@ import (
 	"hash"
 	"io"
 	"os"
-	"strings"
 	"unicode/utf8"
 
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 )
 
-// TailBytes is how much of an output's end is kept, as text.
+// TailBytes is how much of an output's end is told, as text.
 const TailBytes = 4096
 
+// keptBytes is how much is kept to find secrets in: one that the tail would cut
+// is known by its beginning, or by the name before it.
+const keptBytes = TailBytes + 512
+
 // capture is an output stream as it passes: counted and hashed in full, its
-// last TailBytes kept.
+// last keptBytes kept.
 type capture struct {
 	sum  hash.Hash
 	size int64
-	ring [TailBytes]byte // the byte at offset n of the stream is at n % TailBytes
+	ring [keptBytes]byte // the byte at offset n of the stream is at n % keptBytes
 }
 
 func newCapture() *capture { return &capture{sum: sha256.New()} }
@@ -28,27 +32,27 @@ func newCapture() *capture { return &capture{sum: sha256.New()} }
 func (c *capture) Write(b []byte) (int, error) {
 	c.sum.Write(b)
 	n := len(b)
-	if over := n - TailBytes; over > 0 {
+	if over := n - keptBytes; over > 0 {
 		c.size += int64(over)
 		b = b[over:]
 	}
 	for len(b) > 0 {
-		k := copy(c.ring[c.size%TailBytes:], b)
+		k := copy(c.ring[c.size%keptBytes:], b)
 		c.size += int64(k)
 		b = b[k:]
 	}
 	return n, nil
 }
 
-// output is the stream so far. The tail is valid UTF-8 of at most TailBytes:
-// each run of broken bytes reads as one U+FFFD, and a character that the cut
-// would have halved is left out.
+// output is the stream so far, with the secrets in its tail masked. The tail is
+// valid UTF-8 of at most TailBytes: each run of broken bytes reads as one U+FFFD,
+// and a character that the cut would have halved is left out.
 func (c *capture) output() events.Output {
-	out := events.Output{Bytes: c.size, Truncated: c.size > TailBytes}
+	out := events.Output{Bytes: c.size}
 	c.sum.Sum(out.SHA256[:0])
-	kept := c.ring[:min(c.size, TailBytes)]
-	if out.Truncated {
-		at := c.size % TailBytes
+	kept := c.ring[:min(c.size, keptBytes)]
+	if c.size > keptBytes {
+		at := c.size % keptBytes
 		kept = append(c.ring[at:len(c.ring):len(c.ring)], c.ring[:at]...)
 		for range utf8.UTFMax - 1 {
 			if utf8.RuneStart(kept[0]) {
@@ -57,15 +61,8 @@ func (c *capture) output() events.Output {
 			kept = kept[1:]
 		}
 	}
-	text := strings.ToValidUTF8(string(kept), string(utf8.RuneError))
-	// U+FFFD is longer than the byte it stands for.
-	if over := len(text) - TailBytes; over > 0 {
-		for !utf8.RuneStart(text[over]) {
-			over++
-		}
-		text, out.Truncated = text[over:], true
-	}
-	out.Tail = text
+	out.Tail, out.Truncated = secrets.MaskTail(string(kept), TailBytes)
+	out.Truncated = out.Truncated || c.size > TailBytes
 	return out
 }
 

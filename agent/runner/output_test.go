@@ -24,7 +24,7 @@ func TestTail(t *testing.T) {
 		{"cut in a character of four", "\U0001F600" + full[3:], full[3:], true},
 		{"cut before a character", "yé" + full[2:], "é" + full[2:], true},
 		{"halved at the end", "a\xf0\x9f", "a\uFFFD", false},
-		{"broken at the cut", "yyyy\x80\x80\x80\x80" + full[4:], "\uFFFD" + full[4:], true},
+		{"broken at the cut", "yyyy\x80\x80\x80\x80" + full[4:], "y\uFFFD" + full[4:], true},
 		{"grows when repaired", strings.Repeat("a\xff", TailBytes/2), strings.Repeat("a\uFFFD", TailBytes/4), true},
 		{"grows to a halved U+FFFD", "\xff" + full[1:], full[1:], true},
 	} {

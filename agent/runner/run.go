@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 )
 
 // Command is what one attempt runs: the part of an events.TaskCommand that its
@@ -58,10 +59,13 @@ func usualPace(timeoutSeconds int) pace {
 // session of its own is left alone (Windows: nothing is), and what it prints
 // after those 2 s is not in the envelope.
 //
+// Secrets in the texts of the envelope are masked; sizes and hashes are those of
+// what was written.
+//
 // The command gets an empty standard input, and of the agent's environment the
 // variables listed at passed (env.go), PWD, c.EnvFrom and c.Env.
 func Run(ctx context.Context, p Policy, c Command) events.Envelope {
-	return run(ctx, p, c, usualPace(c.TimeoutSeconds))
+	return secrets.MaskEnvelope(run(ctx, p, c, usualPace(c.TimeoutSeconds)))
 }
 
 func run(ctx context.Context, p Policy, c Command, pc pace) events.Envelope {

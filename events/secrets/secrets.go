@@ -43,8 +43,12 @@ func Find(text string) []Finding {
 	return disjoint(found)
 }
 
-// disjoint joins findings that overlap. The most particular rule names them: the
-// first in order, the generic one last.
+// byContext are the rules that know a secret by what is beside it. One that
+// knows it by its own form says more.
+var byContext = []string{genericRule, "curl-auth-header", "curl-auth-user", "url-password"}
+
+// disjoint joins findings that overlap. The first rule names them, one that goes
+// by context last.
 func disjoint(found []Finding) []Finding {
 	slices.SortStableFunc(found, func(a, b Finding) int { return cmp.Compare(a.Start, b.Start) })
 	out := found[:0]
@@ -52,7 +56,7 @@ func disjoint(found []Finding) []Finding {
 		if n := len(out); n > 0 && f.Start < out[n-1].End {
 			last := &out[n-1]
 			last.End = max(last.End, f.End)
-			if last.Rule == genericRule {
+			if slices.Contains(byContext, last.Rule) {
 				last.Rule = f.Rule
 			}
 			continue
@@ -71,24 +75,25 @@ func Mask(text string) (masked string, n int) {
 }
 
 // MaskTail masks text and returns the end of it, valid UTF-8 of at most keep
-// bytes. It looks at all of text, so a secret that begins before the cut is
-// masked if its beginning is there. No mark is cut in two.
-func MaskTail(text string, keep int) string {
+// bytes, and whether something before it was left out. It looks at all of text,
+// so a secret that begins before the cut is masked if its beginning is there. No
+// mark is cut in two.
+func MaskTail(text string, keep int) (tail string, cut bool) {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
-	masked, cut, _ := mask(text, max(0, len(text)-keep))
-	if over := len(masked) - keep; over > cut {
+	masked, from, _ := mask(text, max(0, len(text)-keep))
+	if over := len(masked) - keep; over > from {
 		// Marks are longer than some of what they stand for.
-		cut = over
+		from = over
 		for _, m := range markForm.FindAllStringIndex(masked, -1) {
-			if m[0] < cut && cut < m[1] {
-				cut = m[1]
+			if m[0] < from && from < m[1] {
+				from = m[1]
 			}
 		}
 	}
-	for cut < len(masked) && !utf8.RuneStart(masked[cut]) {
-		cut++
+	for from < len(masked) && !utf8.RuneStart(masked[from]) {
+		from++
 	}
-	return masked[cut:]
+	return masked[from:], from > 0
 }
 
 // mask masks text and returns where the offset cut of it went: one inside a

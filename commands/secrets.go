@@ -1,0 +1,63 @@
+package commands
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"fleetledger/events"
+	"fleetledger/events/secrets"
+)
+
+// noSecrets refuses a command that holds a secret: recorded, it could never be
+// taken back from everybody who has read it. The answer says where it is and by
+// which rule, and does not repeat it.
+func noSecrets(c events.TaskCommand) error {
+	var bad []events.Problem
+	add := func(path, rule string) {
+		p := problem(path, "SECRET", "holds what looks like a secret (%s)", rule)
+		if !slices.Contains(bad, p) {
+			bad = append(bad, p)
+		}
+	}
+	text := func(path, text string) {
+		for _, f := range secrets.Find(text) {
+			add(path, f.Rule)
+		}
+	}
+	argv := func(path string, argv []string) {
+		for _, f := range secrets.FindInArgv(argv) {
+			add(fmt.Sprintf("%s/%d", path, f.Word), f.Rule)
+		}
+	}
+	argv("/argv", c.Argv)
+	for i, part := range c.Parts {
+		argv(fmt.Sprintf("/parts/%d", i), part)
+	}
+	for i, name := range slices.Sorted(maps.Keys(c.Env)) {
+		path := string(jsontext.Pointer("/env").AppendToken(name))
+		if found := secrets.Find(name); len(found) > 0 {
+			// A path with this name would tell it.
+			add(fmt.Sprintf("/env (name %d of %d)", i+1, len(c.Env)), found[0].Rule)
+			continue
+		}
+		// The name tells what the value is.
+		text(path, name+"="+c.Env[name])
+		text(path, c.Env[name])
+	}
+	text("/cwd", c.Cwd)
+	for i, name := range c.EnvFrom {
+		text(fmt.Sprintf("/env_from/%d", i), name)
+	}
+	for i, tag := range c.Tags {
+		text(fmt.Sprintf("/tags/%d", i), tag)
+	}
+	if len(bad) == 0 {
+		return nil
+	}
+	return refuse(Impossible, "SECRET_IN_COMMAND",
+		"the command holds what looks like a secret, and whatever is recorded stays: set it as a variable on the machine and name that in env_from; nothing was recorded").
+		With("problems", bad)
+}
