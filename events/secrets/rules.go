@@ -44,7 +44,7 @@ type allowlist struct {
 	all     bool // all reasons together, not one of them
 	target  string
 	pattern func() *regexp.Regexp // or nil
-	words   []string
+	words   []string              // in lower case
 }
 
 // ruleFile is the form of gitleaks' rules.
@@ -116,12 +116,15 @@ func load() *ruleSet {
 }
 
 func appendAllow(list []allowlist, f ruleFileAllow) []allowlist {
-	a := allowlist{all: strings.EqualFold(f.Condition, "AND"), target: f.RegexTarget, words: f.StopWords}
+	a := allowlist{all: strings.EqualFold(f.Condition, "AND"), target: f.RegexTarget}
 	if a.all && len(f.Paths) > 0 {
 		return list // it holds for files only
 	}
 	if len(f.Regexes) > 0 {
 		a.pattern = compiled("(?:" + strings.Join(f.Regexes, "|") + ")")
+	}
+	for _, w := range f.StopWords {
+		a.words = append(a.words, lower(w))
 	}
 	return append(list, a)
 }
@@ -143,7 +146,7 @@ func (a allowlist) holds(secret, match, line string) bool {
 		return byPattern
 	}
 	small := lower(secret)
-	return slices.ContainsFunc(a.words, func(w string) bool { return strings.Contains(small, lower(w)) })
+	return slices.ContainsFunc(a.words, func(w string) bool { return strings.Contains(small, w) })
 }
 
 // subject is a text that is looked at.
@@ -221,14 +224,24 @@ func (r *rule) find(found []Finding, s *subject, keys []string, allowed []allowl
 	if !r.narrow {
 		return r.findIn(found, s, 0, len(s.text), allowed)
 	}
+	before, after := assignedBefore, assignedAfter
+	if r.id == genericRule {
+		before, after = 50, 10+20+3+4+5
+	}
 	from, to := 0, -1
 	for _, o := range s.words {
 		if !slices.Contains(r.keys, o.key) || r.id == genericRule && !assignedTo(s.text[o.at+len(keys[o.key]):]) {
 			continue
 		}
-		begin := strings.LastIndexByte(s.text[:max(0, o.at-assignedBefore)], '\n') + 1
-		end := len(s.text)
-		if far := o.at + assignedAfter; far < end {
+		near, far := max(0, o.at-before), o.at+after
+		if near <= to && far <= to {
+			continue
+		}
+		begin, end := from, len(s.text)
+		if near > to {
+			begin = strings.LastIndexByte(s.text[:near], '\n') + 1
+		}
+		if far < end {
 			if i := strings.IndexByte(s.text[far:], '\n'); i >= 0 {
 				end = far + i + 1
 			}
@@ -310,13 +323,16 @@ func holdsAny(list []allowlist, secret, match, line string) bool {
 	return slices.ContainsFunc(list, func(a allowlist) bool { return a.holds(secret, match, line) })
 }
 
+// lineReach is how far from a match its line is looked at: a text may be one line.
+const lineReach = 256
+
 func lineAround(text string, from, to int) string {
-	if i := strings.IndexByte(text[to:], '\n'); i >= 0 {
-		to += i
-	} else {
-		to = len(text)
+	before, after := text[max(0, from-lineReach):from], text[to:min(len(text), to+lineReach)]
+	if i := strings.IndexByte(after, '\n'); i >= 0 {
+		after = after[:i]
 	}
-	return text[strings.LastIndexByte(text[:from], '\n')+1 : to]
+	before = before[strings.LastIndexByte(before, '\n')+1:]
+	return text[from-len(before) : to+len(after)]
 }
 
 // entropy is Shannon's, in bits a character.

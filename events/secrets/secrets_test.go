@@ -332,6 +332,18 @@ func BenchmarkMaskPlainTail(b *testing.B) {
 	}
 }
 
+// BenchmarkMaskManySecrets is the most that a command may hold: 32 KiB in one word.
+func BenchmarkMaskManySecrets(b *testing.B) {
+	var text strings.Builder
+	for i := 0; text.Len() < 32<<10; i++ {
+		fmt.Fprintf(&text, "api_key=%s ", made(fmt.Sprint(i), 20, alnum))
+	}
+	b.SetBytes(int64(text.Len()))
+	for b.Loop() {
+		MaskArgv([]string{text.String()})
+	}
+}
+
 func BenchmarkFindInArgv(b *testing.B) {
 	argv := []string{"go", "test", "-run", "TestAuthority", "./commands/..."}
 	for b.Loop() {
