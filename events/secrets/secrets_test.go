@@ -150,6 +150,21 @@ func TestMaskChangesSecretsOnly(t *testing.T) {
 	}
 }
 
+// A mark holds what some rules take for the text around a secret.
+func TestMarksAreNotCut(t *testing.T) {
+	for _, text := range []string{
+		"https://x[secret:github-pat]@example.org",
+		"https://x:[secret:github-pat]@example.org",
+		"token=[secret:generic-api-key]",
+		"curl -u ana:[secret:curl-auth-user] https://example.org",
+		"api_key=[secret:generic-api-key]" + "[secret:github-pat];",
+	} {
+		if masked, n := Mask(text); masked != text || n != 0 {
+			t.Errorf("Mask(%q) = %q, %d", text, masked, n)
+		}
+	}
+}
+
 func TestMaskTail(t *testing.T) {
 	filler := strings.Repeat("a line of output\n", 20)
 	for _, tt := range []struct {
