@@ -56,7 +56,7 @@ func (s *Relay) routes() {
 		summary: "Take a pending approval back"}, (*call).withdrawApproval)
 
 	write(s, operation{method: "POST", path: "/v1/tasks", id: "submitTask", tag: "tasks", status: http.StatusCreated, waits: true,
-		summary: "Submit a task", about: "Action task.submit.<machine>, for each target. 202 with a task_id when an approval is pending: its grant opens the task."}, (*call).submitTask)
+		summary: "Submit a task", about: "Action task.submit.<machine>, for each target. 422 SECRET_IN_COMMAND says which words hold a secret; nothing is recorded. 202 with a task_id when an approval is pending: its grant opens the task."}, (*call).submitTask)
 	read(s, operation{method: "GET", path: "/v1/tasks", id: "listTasks", tag: "tasks",
 		query: with(listParams, param{name: "status", about: "Those of this status.", values: []string{"awaiting_approval", "open", "settled"}},
 			param{name: "machine", about: "Those with this target."}),
@@ -79,7 +79,7 @@ func (s *Relay) routes() {
 		summary: "End an attempt with what its machine saw", about: "The same envelope again is answered with the same receipt."}, (*call).reportAttempt)
 
 	write(s, operation{method: "POST", path: "/v1/memory", id: "recordMemory", tag: "memory", status: http.StatusCreated, waits: true,
-		summary: "Remember a finished run", about: "Action memory.record."}, (*call).recordMemory)
+		summary: "Remember a finished run", about: "Action memory.record. Secrets in its words, tails, tags and directory are masked."}, (*call).recordMemory)
 	read(s, operation{method: "GET", path: "/v1/memory", id: "listMemory", tag: "memory",
 		query: with(listParams, param{name: "machine", about: "Runs on this machine."},
 			param{name: "argv", repeated: true, about: "Runs of exactly this command: one line as the answers show it, or once for each word."},
