@@ -122,6 +122,11 @@ func sameEvaluated(a, b events.Evaluated) bool {
 		a.Verdict == b.Verdict && a.ReasonCode == b.ReasonCode && a.Exempt == b.Exempt
 }
 
+// sameRule reports whether one rule was decisive in both.
+func sameRule(a, b *events.Evaluated) bool {
+	return a != nil && b != nil && a.RuleID != nil && b.RuleID != nil && *a.RuleID == *b.RuleID
+}
+
 // permit decides a command's gate again. It must allow, or name an approval
 // that is spent in the same append.
 func (a *auditor) permit(r events.Record, p events.Permit, actions ...string) {
@@ -321,21 +326,23 @@ func (a *auditor) spent(r events.Record, e events.ApprovalSpent) {
 		a.find(r, Decision, nil, e, "approval %s could not be spent: it is %s, spent before: %t, of %s, expires at %s",
 			e.ApprovalID, ap.Status(), ap.Spent, ap.RequestedBy, ap.ExpiresAt.Format(events.TimeLayout))
 	}
-	if len(e.Requester) != len(decisions) {
+	if len(e.Requester) != len(decisions) || len(ap.Actions) != len(decisions) {
 		a.find(r, Decision, len(decisions), len(e.Requester), "the requester was not evaluated for every action")
 	} else {
 		for i, d := range e.Requester {
 			a.decision(r, d, ap.RequestedBy, ap.Actions[i])
 			was := decisions[i].Decisive
-			if d.Verdict == events.Deny || d.Verdict == events.NeedsApproval && (was == nil || *d.Decisive.RuleID != *was.RuleID) {
+			if d.Verdict == events.Deny || d.Verdict == events.NeedsApproval && !sameRule(d.Decisive, was) {
 				a.find(r, Decision, was, d.Decisive, "the rules had changed since approval %s was asked for", e.ApprovalID)
 			}
 		}
 	}
 	a.approver(r, e.Approver, ap, e.ApproverEvaluations)
-	used := *ap
-	used.Spent = true
-	a.gates[r.Header.Stream].approval = &used
+	if g := a.gates[r.Header.Stream]; g != nil {
+		used := *ap
+		used.Spent = true
+		g.approval = &used
+	}
 }
 
 func (a *auditor) concluded(r events.Record) {

@@ -77,7 +77,7 @@ func (a *auditor) opened(r events.Record, t *projections.Task) {
 		case events.NeedsApproval:
 			needed = true
 			now := a.decide(g.Decision.Action, t.SubmittedBy)
-			if now.Verdict == events.Deny || now.Verdict == events.NeedsApproval && *now.Decisive.RuleID != *g.Decision.Decisive.RuleID {
+			if now.Verdict == events.Deny || now.Verdict == events.NeedsApproval && !sameRule(now.Decisive, g.Decision.Decisive) {
 				a.find(r, Decision, g.Decision.Decisive, now.Decisive, "the rules had changed since the approval was asked for")
 			}
 		}

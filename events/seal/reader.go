@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"filippo.io/torchwood"
 	"golang.org/x/mod/sumdb/tlog"
@@ -108,6 +109,19 @@ func (r Reader) Inclusion(p events.Position, size uint64) (tlog.RecordProof, err
 		return nil, ErrBeyond
 	}
 	return tlog.ProveRecord(int64(size), int64(p)-1, r.hashes())
+}
+
+// CheckInclusion checks a proof of Inclusion: that the event at p with this leaf
+// hash is among those of c.
+func CheckInclusion(c Checkpoint, p events.Position, leaf events.Hash, proof []events.Hash) error {
+	if p == 0 || uint64(p) > c.Size || c.Size > math.MaxInt64 {
+		return ErrBeyond
+	}
+	hashes := make(tlog.RecordProof, len(proof))
+	for i, h := range proof {
+		hashes[i] = tlog.Hash(h)
+	}
+	return tlog.CheckRecord(hashes, int64(c.Size), tlog.Hash(c.Root), int64(p)-1, tlog.Hash(leaf))
 }
 
 // Consistency proves that the first old events are the beginning of the first

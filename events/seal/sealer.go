@@ -64,6 +64,10 @@ func NewSealer(log events.Log, store Store, key *Key, verifiers []string, kept [
 // Verifier is the public text of the key that signs.
 func (s *Sealer) Verifier() string { return s.key.Verifier() }
 
+// Reader returns a reader of everything that is durable now, and so of every
+// checkpoint that was served.
+func (s *Sealer) Reader() Reader { return NewReader(s.store) }
+
 // Checkpoint returns the signed checkpoint of everything that is durable.
 func (s *Sealer) Checkpoint() ([]byte, error) {
 	c, err := s.newest(0)
