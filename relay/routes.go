@@ -65,6 +65,9 @@ func (s *Relay) routes() {
 		summary: "Read a task: state, legs, attempts, verdict"}, (*call).getTask)
 	read(s, operation{method: "GET", path: "/v1/tasks/{id}/history", id: "taskHistory", tag: "tasks", query: readParams,
 		summary: "The settlement history of a task"}, (*call).taskHistory)
+	s.handle(&operation{method: "GET", path: "/v1/tasks/{id}/evidence", id: "getEvidence", tag: "tasks", media: []string{evidenceType}, query: []param{minPositionParam},
+		summary: "Everything that a task's settlement rests on, in one file",
+		about:   "JSON Lines: a head with the signed checkpoint, then an event a line, each with its header, payload and proof of inclusion; the task's, and the authority and settings before its end. It is verified without the relay. 422 EVIDENCE_TOO_LARGE for more than 20,000 events or 48 MiB."}, (*call).getEvidence)
 	write(s, operation{method: "POST", path: "/v1/tasks/{id}/cancel", id: "cancelTask", tag: "tasks", waits: true, bodyless: true,
 		summary: "Cancel a task, before any report", about: "Action task.cancel; the submitter needs none."}, (*call).cancelTask)
 

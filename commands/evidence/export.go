@@ -1,0 +1,179 @@
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+
+	"github.com/go-json-experiment/json"
+
+	"fleetledger/events"
+	"fleetledger/events/seal"
+)
+
+// Export returns the evidence file of a task whose events are in log, which sealer
+// signs; nil if there is no such task. What is too much for a file is a
+// *TooLargeError.
+func Export(ctx context.Context, log events.Log, sealer *seal.Sealer, task string) ([]byte, error) {
+	if events.CheckName("task id", string(events.TaskStream(task))) != nil {
+		return nil, nil
+	}
+	signed, err := sealer.Checkpoint()
+	if err != nil {
+		return nil, err
+	}
+	// The relay's own text: only its numbers are needed.
+	c, err := seal.ParseCheckpoint(signed)
+	if err != nil {
+		return nil, err
+	}
+	s := selection{ctx: ctx, log: log, end: events.Position(c.Size), have: map[events.Stream]bool{}}
+	if err := s.task(task); err != nil || len(s.records) == 0 {
+		return nil, err
+	}
+	head := fileHead{Format: Format, Origin: c.Origin, Fleet: s.records[0].Header.Fleet, TaskID: task, Events: len(s.records), Checkpoint: string(signed)}
+	file, err := appendLine(nil, head)
+	if err != nil {
+		return nil, err
+	}
+	tree := sealer.Reader()
+	for _, r := range s.records {
+		e := fileEvent{Leaf: string(r.Leaf), Erased: r.Erased, Proof: []events.Hash{}}
+		if !r.Erased {
+			e.Salt, e.Payload = hex.EncodeToString(r.Salt[:]), string(r.Payload)
+		}
+		proof, err := tree.Inclusion(r.Header.Position, c.Size)
+		if err != nil {
+			return nil, fmt.Errorf("position %d: %w", r.Header.Position, err)
+		}
+		for _, h := range proof {
+			e.Proof = append(e.Proof, events.Hash(h))
+		}
+		if file, err = appendLine(file, e); err != nil {
+			return nil, fmt.Errorf("position %d: %w", r.Header.Position, err)
+		}
+		if len(file) > MaxBytes {
+			return nil, &TooLargeError{len(s.records), len(file)}
+		}
+	}
+	return file, nil
+}
+
+func appendLine(file []byte, v any) ([]byte, error) {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(file, line...), '\n'), nil
+}
+
+// selection collects the events that a task rests on.
+type selection struct {
+	ctx     context.Context
+	log     events.Log
+	end     events.Position // of the checkpoint
+	have    map[events.Stream]bool
+	records []events.Record
+	bytes   int
+}
+
+func (s *selection) task(id string) error {
+	if err := s.stream(events.TaskStream(id), s.end); err != nil || len(s.records) == 0 {
+		return err
+	}
+	last := s.records[len(s.records)-1].Header.Position
+	for _, stream := range []events.Stream{events.AuthorityStream, events.SettingsStream} {
+		if err := s.stream(stream, last); err != nil {
+			return err
+		}
+	}
+	for _, r := range slices.Clone(s.records) {
+		if r.Erased {
+			continue
+		}
+		e, err := events.Decode(r)
+		if err != nil {
+			return err
+		}
+		if id := spentBy(e); id != "" {
+			if err := s.gateOf(id); err != nil {
+				return fmt.Errorf("the gate of approval %s, which position %d rests on: %w", id, r.Header.Position, err)
+			}
+		}
+	}
+	slices.SortFunc(s.records, func(a, b events.Record) int { return cmp.Compare(a.Header.Position, b.Header.Position) })
+	return nil
+}
+
+// stream adds the events of a stream up to a position.
+func (s *selection) stream(name events.Stream, upTo events.Position) error {
+	if s.have[name] {
+		return nil
+	}
+	s.have[name] = true
+	for r, err := range s.log.ReadStream(s.ctx, name, 0) {
+		if err != nil {
+			return err
+		}
+		if r.Header.Position > upTo {
+			break
+		}
+		s.records = append(s.records, r)
+		if s.bytes += len(r.Leaf) + len(r.Payload); len(s.records) > MaxEvents || s.bytes > MaxBytes {
+			return &TooLargeError{len(s.records), s.bytes}
+		}
+	}
+	return nil
+}
+
+// gateOf adds the stream that an approval lies in. An approval has the id of the
+// event that asked for it.
+func (s *selection) gateOf(approval string) error {
+	p, err := s.log.FindID(s.ctx, approval)
+	if err != nil {
+		return err
+	}
+	if p == 0 {
+		return fmt.Errorf("no event has this id")
+	}
+	for r, err := range s.log.ReadAll(s.ctx, p-1) {
+		if err != nil {
+			return err
+		}
+		return s.stream(r.Header.Stream, s.end)
+	}
+	return fmt.Errorf("position %d is not there", p)
+}
+
+// spentBy is the approval that e was recorded under, if it needed one.
+func spentBy(e events.Event) string {
+	var p *events.Permit
+	switch e := e.(type) {
+	case events.ActorRegistered:
+		p = e.Permit
+	case events.ActorLevelSet:
+		p = &e.Permit
+	case events.ActorScopesChanged:
+		p = &e.Permit
+	case events.ActorSuspended:
+		p = &e.Permit
+	case events.ActorReinstated:
+		p = &e.Permit
+	case events.RuleWritten:
+		p = e.Permit
+	case events.RuleRetired:
+		p = &e.Permit
+	case events.SettingsChanged:
+		p = e.Permit
+	case events.TaskCancelled:
+		p = e.Permit
+	case events.ConclusionRecorded:
+		p = &e.Permit
+	}
+	if p == nil {
+		return ""
+	}
+	return p.ApprovalID
+}

@@ -1,0 +1,306 @@
+package evidence
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+
+	"fleetledger/commands/audit"
+	"fleetledger/events"
+	"fleetledger/events/seal"
+	"fleetledger/projections"
+)
+
+// Report is what the verification of a file established, and what not.
+type Report struct {
+	// OK says that there are no findings.
+	OK     bool   `json:"ok"`
+	Origin string `json:"origin"`
+	Fleet  string `json:"fleet"`
+	TaskID string `json:"task_id"`
+	// Size and Root are those of the file's checkpoint.
+	Size uint64      `json:"size"`
+	Root events.Hash `json:"root"`
+
+	// Status, Verdict and SettledAt are the task's as its events tell it, nil and
+	// empty where they cannot be folded.
+	Status  string             `json:"status"`
+	Verdict events.TaskVerdict `json:"verdict"`
+	// Rules are those in force when the task was submitted.
+	Rules []Rule `json:"rules"`
+
+	Streams            []Stream `json:"streams"`
+	Events             int      `json:"events"`
+	Proved             int      `json:"proved"`
+	Erased             int      `json:"erased"`
+	DecisionsRederived int      `json:"decisions_rederived"`
+
+	Established     []string        `json:"established"`
+	NotEstablished  []string        `json:"not_established"`
+	Findings        []audit.Finding `json:"findings"`
+	FindingsOmitted int             `json:"findings_omitted"`
+}
+
+// Rule is a rule in force.
+type Rule struct {
+	ID        string          `json:"rule_id"`
+	Rule      events.Rule     `json:"rule"`
+	WrittenBy string          `json:"written_by"`
+	Position  events.Position `json:"position"`
+}
+
+// Stream is how far the file shows a stream: all of it up to a revision.
+type Stream struct {
+	Stream   events.Stream   `json:"stream"`
+	Revision events.Revision `json:"revision"`
+	Position events.Position `json:"position"`
+}
+
+// Kinds of findings besides those of an audit.
+const (
+	Malformed = "malformed" // a line is not as the format has it
+	Inclusion = "inclusion" // not proved to be in the tree of the checkpoint
+	Foreign   = "foreign"   // of another log, fleet or task
+)
+
+// Verify verifies an evidence file against the public keys that its log may be
+// signed by. The error says that file is none. What is wrong with one is in the
+// report, and nothing in a file can make a finding go away: no decision is looked
+// at before every header and payload is proved.
+func Verify(file []byte, keys ...string) (Report, error) {
+	if len(file) > MaxBytes {
+		return Report{}, fmt.Errorf("it is no evidence file: it has more than %d bytes", MaxBytes)
+	}
+	first, rest, _ := bytes.Cut(file, []byte("\n"))
+	var head fileHead
+	if err := events.DecodeStrict(first, &head); err != nil {
+		return Report{}, fmt.Errorf("it is no evidence file: its first line: %w", err)
+	}
+	if head.Format != Format {
+		return Report{}, fmt.Errorf("its format is %+q, this program reads %s", head.Format, Format)
+	}
+	v := &verifier{head: head, report: Report{Origin: head.Origin, Fleet: head.Fleet, TaskID: head.TaskID,
+		Rules: []Rule{}, Streams: []Stream{}, Established: []string{}, NotEstablished: []string{}}}
+	v.checkpoint(keys)
+	v.lines(rest)
+	v.audit()
+	v.tell()
+	return v.report, nil
+}
+
+type verifier struct {
+	head     fileHead
+	signed   bool // the checkpoint is
+	against  *seal.Checkpoint
+	records  []events.Record
+	erased   []events.Position
+	findings audit.Report
+	report   Report
+}
+
+func (v *verifier) find(kind string, p events.Position, s events.Stream, format string, args ...any) {
+	v.findings.Add(audit.Finding{Kind: kind, Position: p, Stream: s, Detail: fmt.Sprintf(format, args...)})
+}
+
+func (v *verifier) checkpoint(keys []string) {
+	text := []byte(v.head.Checkpoint)
+	c, err := seal.VerifyCheckpoint(text, keys...)
+	if err == nil {
+		v.signed = true
+	} else {
+		v.find(audit.Checkpoint, 0, "", "the checkpoint: %v", err)
+		if c, err = seal.ParseCheckpoint(text); err != nil {
+			return
+		}
+	}
+	v.against = &c
+	v.report.Size, v.report.Root = c.Size, c.Root
+	if c.Origin != v.head.Origin {
+		v.find(Foreign, 0, "", "the file says that it is of %+q, its checkpoint is of %+q", v.head.Origin, c.Origin)
+	}
+	if !strings.HasSuffix(c.Origin, "/"+v.head.Fleet) {
+		v.find(Foreign, 0, "", "the checkpoint of %+q is not of fleet %+q", c.Origin, v.head.Fleet)
+	}
+}
+
+// lines reads the events.
+func (v *verifier) lines(rest []byte) {
+	if len(rest) > 0 && rest[len(rest)-1] != '\n' {
+		v.find(Malformed, 0, "", "the last line has no end: the file was cut")
+	}
+	n, last := 0, events.Position(0)
+	for line := range bytes.Lines(rest) {
+		if n++; n > MaxEvents {
+			v.find(Malformed, last, "", "the file has more than %d events", MaxEvents)
+			return
+		}
+		if p, ok := v.event(n, last, bytes.TrimSuffix(line, []byte("\n"))); ok {
+			last = p
+		}
+	}
+	if n != v.head.Events {
+		v.find(Malformed, last, "", "the file has %d events, its head says %d", n, v.head.Events)
+	}
+}
+
+// event reads the event of line n, after the one at position last.
+func (v *verifier) event(n int, last events.Position, line []byte) (events.Position, bool) {
+	var e fileEvent
+	if err := events.DecodeStrict(line, &e); err != nil {
+		v.find(Malformed, last, "", "event %d of the file, the one after this position: %v", n, err)
+		return 0, false
+	}
+	h, err := events.ParseHeader([]byte(e.Leaf))
+	if err != nil {
+		v.find(audit.Header, last, "", "event %d of the file, the one after this position: %v", n, err)
+		return 0, false
+	}
+	r := events.Record{Header: h, Leaf: []byte(e.Leaf), LeafHash: events.LeafHash([]byte(e.Leaf)), Erased: e.Erased}
+	switch salt, err := hex.DecodeString(e.Salt); {
+	case e.Erased && (e.Salt != "" || e.Payload != ""):
+		v.find(Malformed, h.Position, h.Stream, "it is said to be erased, and it has a salt or a payload")
+	case e.Erased:
+		v.erased = append(v.erased, h.Position)
+	case err != nil || len(salt) != events.SaltBytes || hex.EncodeToString(salt) != e.Salt:
+		v.find(Malformed, h.Position, h.Stream, "the salt is not %d bytes in lower-case hexadecimal", events.SaltBytes)
+	default:
+		r.Salt, r.Payload = [events.SaltBytes]byte(salt), []byte(e.Payload)
+	}
+	if h.Fleet != v.head.Fleet {
+		v.find(Foreign, h.Position, h.Stream, "it is of fleet %s", h.Fleet)
+	}
+	if !holds(h.Stream, v.head.TaskID) {
+		v.find(Foreign, h.Position, h.Stream, "events of this stream are no evidence of the task")
+	}
+	if v.against == nil {
+		v.find(Inclusion, h.Position, h.Stream, "there is no checkpoint to prove it against")
+	} else if err := seal.CheckInclusion(*v.against, h.Position, r.LeafHash, e.Proof); err != nil {
+		v.find(Inclusion, h.Position, h.Stream, "it is not proved to be in the log: %v", err)
+	} else {
+		v.report.Proved++
+	}
+	v.records = append(v.records, r)
+	return h.Position, true
+}
+
+// audit checks what the events are among each other and decides again.
+func (v *verifier) audit() {
+	sound := v.signed && len(v.findings.Findings) == 0
+	if sound {
+		// Headers, chains and payloads first: only what is whole is decided upon.
+		sound = audit.RunPart(v.records, false).OK
+	}
+	a := audit.RunPart(v.records, sound)
+	for _, f := range a.Findings {
+		v.findings.Add(f)
+	}
+	v.findings.FindingsOmitted += a.FindingsOmitted
+	v.report.Events, v.report.Erased, v.report.DecisionsRederived = a.Events, a.Erased, a.DecisionsRederived
+	shown := map[events.Stream]int{}
+	for _, r := range v.records {
+		i, ok := shown[r.Header.Stream]
+		if !ok {
+			i = len(v.report.Streams)
+			shown[r.Header.Stream] = i
+			v.report.Streams = append(v.report.Streams, Stream{Stream: r.Header.Stream})
+		}
+		v.report.Streams[i].Revision, v.report.Streams[i].Position = r.Header.Revision, r.Header.Position
+	}
+	for _, s := range []events.Stream{events.AuthorityStream, events.TaskStream(v.head.TaskID)} {
+		if _, ok := shown[s]; !ok {
+			v.find(Malformed, 0, s, "the file has no event of this stream")
+		}
+	}
+	if sound {
+		v.fold()
+	} else {
+		v.find(audit.Undetermined, 0, "", "no decision was made again: the events that it rests on are not proved to be the log's")
+	}
+	v.report.Findings, v.report.FindingsOmitted = v.findings.Findings, v.findings.FindingsOmitted
+	if v.report.Findings == nil {
+		v.report.Findings = []audit.Finding{}
+	}
+	v.report.OK = len(v.report.Findings) == 0
+}
+
+// fold tells the task, and the rules at its submission, as far as the events fit.
+func (v *verifier) fold() {
+	auth, task := &projections.Authority{}, (*projections.Task)(nil)
+	var err error
+	for _, r := range v.records {
+		switch r.Header.Stream {
+		case events.AuthorityStream:
+			if task == nil {
+				auth, err = auth.Apply(r)
+			}
+		case events.TaskStream(v.head.TaskID):
+			task, err = task.Apply(r)
+		}
+		if err != nil {
+			return // an audit has said why
+		}
+	}
+	if task == nil {
+		return
+	}
+	v.report.Status, v.report.Verdict = task.Status, task.Verdict
+	for _, r := range auth.Rules {
+		v.report.Rules = append(v.report.Rules, Rule{ID: r.ID, Rule: r.Rule, WrittenBy: r.WrittenBy, Position: r.Position})
+	}
+}
+
+// tell says in words what was established, and what a file cannot show.
+func (v *verifier) tell() {
+	r := &v.report
+	yes := func(format string, args ...any) { r.Established = append(r.Established, fmt.Sprintf(format, args...)) }
+	no := func(format string, args ...any) {
+		r.NotEstablished = append(r.NotEstablished, fmt.Sprintf(format, args...))
+	}
+	if v.signed {
+		yes("a key given signed the checkpoint of %s over %d events", r.Origin, r.Size)
+		if r.Proved > 0 {
+			yes("%d of the file's %d events are in that log, at their positions, exactly as their headers are here", r.Proved, r.Events)
+		}
+	}
+	if r.OK {
+		yes("%d payloads are those that their headers commit to", r.Events-r.Erased)
+		for _, s := range r.Streams {
+			yes("of stream %s nothing is missing, changed or moved up to revision %d", s.Stream, s.Revision)
+		}
+		yes("%d decisions, made again from these events, come out as recorded, the task's verdict included if it has one", r.DecisionsRederived)
+	} else {
+		no("whatever the findings are about")
+	}
+	if n := len(v.erased); n > 0 {
+		no("what %d payloads said, at positions %s: they were erased in the log, or left out of the file", n, positions(v.erased))
+	}
+	for _, s := range r.Streams {
+		switch {
+		case s.Stream == events.TaskStream(r.TaskID):
+			no("that the task has no event after revision %d of its stream: later ones, before or after the checkpoint, may have been left out", s.Revision)
+		case s.Stream == events.SettingsStream:
+			no("that no settings were changed after revision %d of their stream while the task ran", s.Revision)
+		}
+	}
+	if !slices.ContainsFunc(r.Streams, func(s Stream) bool { return s.Stream == events.SettingsStream }) {
+		no("that the settings were never changed before the task ended: the file has no change of them")
+	}
+	no("that nobody was shown another log under this name: compare the checkpoint with one that somebody else has kept")
+	no("that leases lapsed rightly: heartbeats are not recorded; and that the relay's clock was right")
+	no("that a machine did what its report says: it says so itself")
+}
+
+// positions lists the first few of many.
+func positions(list []events.Position) string {
+	const most = 10
+	var words []string
+	for _, p := range list[:min(most, len(list))] {
+		words = append(words, fmt.Sprint(p))
+	}
+	if len(list) > most {
+		words = append(words, fmt.Sprintf("and %d more", len(list)-most))
+	}
+	return strings.Join(words, ", ")
+}
