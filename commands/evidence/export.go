@@ -38,13 +38,13 @@ func Export(ctx context.Context, log events.Log, sealer *seal.Sealer, task strin
 	if err != nil {
 		return nil, err
 	}
-	tree := sealer.Reader()
+	prove := sealer.Reader().Inclusions(c.Size)
 	for _, r := range s.records {
 		e := fileEvent{Leaf: string(r.Leaf), Erased: r.Erased, Proof: []events.Hash{}}
 		if !r.Erased {
 			e.Salt, e.Payload = hex.EncodeToString(r.Salt[:]), string(r.Payload)
 		}
-		proof, err := tree.Inclusion(r.Header.Position, c.Size)
+		proof, err := prove(r.Header.Position)
 		if err != nil {
 			return nil, fmt.Errorf("position %d: %w", r.Header.Position, err)
 		}

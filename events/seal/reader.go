@@ -111,6 +111,19 @@ func (r Reader) Inclusion(p events.Position, size uint64) (tlog.RecordProof, err
 	return tlog.ProveRecord(int64(size), int64(p)-1, r.hashes())
 }
 
+// Inclusions is Inclusion for many events of one tree, best in the order of their
+// positions: a tile that several proofs need is read and checked once.
+func (r Reader) Inclusions(size uint64) func(events.Position) (tlog.RecordProof, error) {
+	k := &keptTiles{tileReader: tileReader{r}, tiles: map[tlog.Tile][]byte{}, nodes: map[int64]tlog.Hash{}}
+	k.checked = tlog.TileHashReader(tlog.Tree{N: int64(r.view.Size), Hash: tlog.Hash(r.view.Root)}, k)
+	return func(p events.Position) (tlog.RecordProof, error) {
+		if p == 0 || uint64(p) > size || size > r.view.Size {
+			return nil, ErrBeyond
+		}
+		return tlog.ProveRecord(int64(size), int64(p)-1, tlog.HashReaderFunc(k.hashes))
+	}
+}
+
 // CheckInclusion checks a proof of Inclusion: that the event at p with this leaf
 // hash is among those of c.
 func CheckInclusion(c Checkpoint, p events.Position, leaf events.Hash, proof []events.Hash) error {
@@ -155,6 +168,66 @@ func (r tileReader) ReadTiles(tiles []tlog.Tile) ([][]byte, error) {
 }
 
 func (tileReader) SaveTiles([]tlog.Tile, [][]byte) {}
+
+// keptTiles keeps the last tiles that were checked against the root, and the last
+// nodes that were computed from them.
+type keptTiles struct {
+	tileReader
+	checked tlog.HashReader
+	tiles   map[tlog.Tile][]byte // by their place: of width 0
+	nodes   map[int64]tlog.Hash
+}
+
+// Enough for the way from a leaf to the root, and for the right edge.
+const (
+	maxKeptTiles = 64
+	maxKeptNodes = 4096
+)
+
+func (k *keptTiles) SaveTiles(tiles []tlog.Tile, data [][]byte) {
+	if len(k.tiles)+len(tiles) > maxKeptTiles {
+		clear(k.tiles)
+	}
+	for i, t := range tiles {
+		t.W = 0
+		k.tiles[t] = data[i]
+	}
+}
+
+func (k *keptTiles) hashes(indexes []int64) ([]tlog.Hash, error) {
+	hashes := make([]tlog.Hash, len(indexes))
+	for i, index := range indexes {
+		h, ok := k.nodes[index]
+		if !ok {
+			var err error
+			if h, err = k.node(index); err != nil {
+				return nil, err
+			}
+			if len(k.nodes) == maxKeptNodes {
+				clear(k.nodes)
+			}
+			k.nodes[index] = h
+		}
+		hashes[i] = h
+	}
+	return hashes, nil
+}
+
+// node computes a node from a kept tile, or else reads its tile.
+func (k *keptTiles) node(index int64) (tlog.Hash, error) {
+	t := tlog.TileForIndex(TileHeight, index)
+	need := t.W * tlog.HashSize
+	t.W = 0
+	if data := k.tiles[t]; len(data) >= need {
+		t.W = len(data) / tlog.HashSize
+		return tlog.HashFromTile(t, data, index)
+	}
+	h, err := k.checked.ReadHashes([]int64{index})
+	if err != nil {
+		return tlog.Hash{}, err
+	}
+	return h[0], nil
+}
 
 // Extends checks that the log of an earlier checkpoint is the beginning of that of
 // a later one. Both are verified; fetch reads the tiles of the later log by their
