@@ -242,9 +242,22 @@ func (a *auditor) record(r events.Record) {
 	case r.Erased:
 		a.report.Erased++
 	}
-	if a.rebuilt == nil {
-		return
+	if a.rebuilt != nil {
+		a.again(r)
 	}
+}
+
+// again decides what r records again, and folds it.
+func (a *auditor) again(r events.Record) {
+	h := r.Header
+	// Whoever writes a log can put in it what no command records, and what decisions
+	// and folds, which are made for what commands record, do not expect.
+	defer func() {
+		if p := recover(); p != nil {
+			a.find(r, Decision, nil, nil, "no command records such an event after those before it: %v", p)
+			a.lose(h.Position)
+		}
+	}()
 	if !a.sameAppend(h) {
 		a.endAppend()
 		a.lead, a.before = h, a.authority

@@ -20,7 +20,7 @@ type Report struct {
 	Origin string `json:"origin"`
 	Fleet  string `json:"fleet"`
 	TaskID string `json:"task_id"`
-	// Size and Root are those of the file's checkpoint.
+	// Size and Root are those of the file's checkpoint, zero if it is not signed.
 	Size uint64      `json:"size"`
 	Root events.Hash `json:"root"`
 
@@ -92,8 +92,8 @@ func Verify(file []byte, keys ...string) (Report, error) {
 
 type verifier struct {
 	head     fileHead
-	signed   bool // the checkpoint is
-	against  *seal.Checkpoint
+	signed   bool // a key given signed what the events are proved against
+	against  seal.Checkpoint
 	records  []events.Record
 	erased   []events.Position
 	findings audit.Report
@@ -107,15 +107,11 @@ func (v *verifier) find(kind string, p events.Position, s events.Stream, format 
 func (v *verifier) checkpoint(keys []string) {
 	text := []byte(v.head.Checkpoint)
 	c, err := seal.VerifyCheckpoint(text, keys...)
-	if err == nil {
-		v.signed = true
-	} else {
-		v.find(audit.Checkpoint, 0, "", "the checkpoint: %v", err)
-		if c, err = seal.ParseCheckpoint(text); err != nil {
-			return
-		}
+	if err != nil {
+		v.find(audit.Checkpoint, 0, "", "the checkpoint: %v: nothing is proved to be in a log", err)
+		return
 	}
-	v.against = &c
+	v.signed, v.against = true, c
 	v.report.Size, v.report.Root = c.Size, c.Root
 	if c.Origin != v.head.Origin {
 		v.find(Foreign, 0, "", "the file says that it is of %+q, its checkpoint is of %+q", v.head.Origin, c.Origin)
@@ -174,12 +170,12 @@ func (v *verifier) event(n int, last events.Position, line []byte) (events.Posit
 	if !holds(h.Stream, v.head.TaskID) {
 		v.find(Foreign, h.Position, h.Stream, "events of this stream are no evidence of the task")
 	}
-	if v.against == nil {
-		v.find(Inclusion, h.Position, h.Stream, "there is no checkpoint to prove it against")
-	} else if err := seal.CheckInclusion(*v.against, h.Position, r.LeafHash, e.Proof); err != nil {
-		v.find(Inclusion, h.Position, h.Stream, "it is not proved to be in the log: %v", err)
-	} else {
-		v.report.Proved++
+	if v.signed {
+		if err := seal.CheckInclusion(v.against, h.Position, r.LeafHash, e.Proof); err != nil {
+			v.find(Inclusion, h.Position, h.Stream, "it is not proved to be in the log: %v", err)
+		} else {
+			v.report.Proved++
+		}
 	}
 	v.records = append(v.records, r)
 	return h.Position, true
@@ -187,17 +183,6 @@ func (v *verifier) event(n int, last events.Position, line []byte) (events.Posit
 
 // audit checks what the events are among each other and decides again.
 func (v *verifier) audit() {
-	sound := v.signed && len(v.findings.Findings) == 0
-	if sound {
-		// Headers, chains and payloads first: only what is whole is decided upon.
-		sound = audit.RunPart(v.records, false).OK
-	}
-	a := audit.RunPart(v.records, sound)
-	for _, f := range a.Findings {
-		v.findings.Add(f)
-	}
-	v.findings.FindingsOmitted += a.FindingsOmitted
-	v.report.Events, v.report.Erased, v.report.DecisionsRederived = a.Events, a.Erased, a.DecisionsRederived
 	shown := map[events.Stream]int{}
 	for _, r := range v.records {
 		i, ok := shown[r.Header.Stream]
@@ -213,6 +198,17 @@ func (v *verifier) audit() {
 			v.find(Malformed, 0, s, "the file has no event of this stream")
 		}
 	}
+	sound := v.signed && len(v.findings.Findings) == 0
+	if sound {
+		// Headers, chains and payloads first: only what is whole is decided upon.
+		sound = audit.RunPart(v.records, false).OK
+	}
+	a := audit.RunPart(v.records, sound)
+	for _, f := range a.Findings {
+		v.findings.Add(f)
+	}
+	v.findings.FindingsOmitted += a.FindingsOmitted
+	v.report.Events, v.report.Erased, v.report.DecisionsRederived = a.Events, a.Erased, a.DecisionsRederived
 	if sound {
 		v.fold()
 	} else {

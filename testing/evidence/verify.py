@@ -1,0 +1,267 @@
+#!/usr/bin/env python3
+"""Verify evidence files of fleetledger: python3 verify.py --key KEY [--key KEY]... FILE...
+
+A second reading of the format, with Python's standard library and nothing of the
+ledger's code. It checks the checkpoint's signature, every header, hash, chain and
+payload, and every inclusion proof. It does not make the decisions again: whether a
+gate, an approval or a verdict was decided rightly is for `fleetledger evidence verify`.
+
+One line of JSON is printed for each file; exit code 1 if any has a finding.
+"""
+
+import argparse
+import base64
+import binascii
+import datetime
+import hashlib
+import json
+import re
+import sys
+
+FORMAT, MAX_EVENTS, MAX_BYTES = "fleetledger-evidence/1", 20_000, 48 << 20
+NOT_CHECKED = [
+    "decisions: gates, approvals and the verdict are not decided again",
+    "whether the task or the settings have later events that were left out",
+    "whether anybody was shown another log under this name",
+    "whether a machine did what its report says",
+]
+
+# --- Ed25519 (RFC 8032), verification only, plain and not in constant time ---
+
+P = 2**255 - 19
+L = 2**252 + 27742317777372353535851937790883648493
+D = -121665 * pow(121666, P - 2, P) % P
+
+
+def add(p, q):  # extended coordinates (X, Y, Z, T), x = X/Z, y = Y/Z, xy = T/Z
+    a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
+    c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def multiply(n, p):
+    q = (0, 1, 1, 0)
+    while n:
+        if n & 1:
+            q = add(q, p)
+        p, n = add(p, p), n >> 1
+    return q
+
+
+def decompress(b):
+    y = int.from_bytes(b, "little")
+    sign, y = y >> 255, (y & (1 << 255) - 1) % P
+    x2 = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
+    x = pow(x2, (P + 3) // 8, P)
+    if (x * x - x2) % P:
+        x = x * pow(2, (P - 1) // 4, P) % P
+    if (x * x - x2) % P:
+        raise ValueError("the key is no point of the curve")
+    if x & 1 != sign:
+        x = -x % P
+    return x, y, 1, x * y % P
+
+
+def compress(p):
+    inverse = pow(p[2], P - 2, P)
+    x, y = p[0] * inverse % P, p[1] * inverse % P
+    return (y | (x & 1) << 255).to_bytes(32, "little")
+
+
+BASE = decompress((4 * pow(5, P - 2, P) % P).to_bytes(32, "little"))
+
+
+def signed_by(key, text, signature):
+    if len(signature) != 64:
+        return False
+    s = int.from_bytes(signature[32:], "little")
+    if s >= L:
+        return False
+    k = int.from_bytes(hashlib.sha512(signature[:32] + key + text).digest(), "little") % L
+    x, y, z, t = multiply(k, decompress(key))
+    return compress(add(multiply(s, BASE), (-x % P, y, z, -t % P))) == signature[:32]
+
+
+# --- checkpoints: C2SP signed-note and tlog-checkpoint ---
+
+
+def parse_key(text):
+    name, given, data = text.split("+", 2)
+    raw = base64.b64decode(data, validate=True)
+    if raw[:1] != b"\x01" or len(raw) != 33:
+        raise ValueError("it is no Ed25519 key")
+    key_id = hashlib.sha256(name.encode() + b"\n" + raw).digest()[:4]
+    if key_id.hex() != given:
+        raise ValueError("its id is not that of the key")
+    return name, key_id, raw[1:]
+
+
+def read_checkpoint(note, keys):
+    """Return (origin, size, root) of a note that one of the keys signed."""
+    cut = note.rfind("\n\n")
+    if cut < 0 or not note.endswith("\n"):
+        raise ValueError("the checkpoint has no signatures")
+    text, verified = note[: cut + 1], set()
+    for line in note[cut + 2 : -1].split("\n"):
+        m = re.fullmatch("— ([^\\s+]+) ([A-Za-z0-9+/=]+)", line)
+        if not m:
+            raise ValueError("a signature of the checkpoint is malformed")
+        raw = base64.b64decode(m[2], validate=True)
+        for name, key_id, key in keys:
+            if (name, key_id) == (m[1], raw[:4]):
+                if not signed_by(key, text.encode(), raw[4:]):
+                    raise ValueError("the signature of the checkpoint is invalid")
+                verified.add(name)
+    lines = text.split("\n")
+    if len(lines) != 4 or not re.fullmatch("0|[1-9][0-9]{0,18}", lines[1]):
+        raise ValueError("the checkpoint is malformed")
+    if lines[0] not in verified:
+        raise ValueError("the checkpoint is not signed by a key given")
+    root = base64.b64decode(lines[2], validate=True)
+    if len(root) != 32:
+        raise ValueError("the root of the checkpoint is malformed")
+    return lines[0], int(lines[1]), root
+
+
+# --- events ---
+
+NAME, TEXT, HASH, COUNT = "[!#-\\[\\]-~]{1,160}", "[!#-\\[\\]-~]{0,160}", "[0-9a-f]{64}", "0|[1-9][0-9]*"
+FIELDS = [  # in their one order; those of COUNT are numbers
+    ("id", NAME), ("stream", NAME), ("type", NAME), ("schema", "[1-9][0-9]*"), ("actor", NAME), ("correlation", TEXT),
+    ("causation", TEXT), ("key", f"({HASH})?"), ("request", f"({HASH})?"), ("size", COUNT), ("commitment", HASH), ("version", "1"),
+    ("fleet", "[a-z0-9][a-z0-9._-]{0,63}"), ("position", "[1-9][0-9]*"), ("revision", "[1-9][0-9]*"),
+    ("time", "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\\.[0-9]{6}Z"), ("prev", f"({HASH})?"),
+]
+NUMBERS = {"schema", "size", "version", "position", "revision"}
+HEADER = re.compile("{" + ",".join(f'"{n}":(?P<{n}>{p})' if n in NUMBERS else f'"{n}":"(?P<{n}>{p})"' for n, p in FIELDS) + "}")
+
+
+def parse_header(leaf):
+    m = HEADER.fullmatch(leaf)
+    if not m:
+        raise ValueError("the header is not in its one canonical form")
+    h = {n: int(v) if n in NUMBERS else v for n, v in m.groupdict().items()}
+    if max(h[n] for n in NUMBERS) >= 2**63 or "0" * 64 in (h["key"], h["request"], h["commitment"], h["prev"]):
+        raise ValueError("the header has a value that none has")
+    datetime.datetime.strptime(h["time"], "%Y-%m-%dT%H:%M:%S.%fZ")
+    if (h["revision"] == 1) != (h["prev"] == ""):
+        raise ValueError("exactly the first event of a stream has no previous one")
+    return h
+
+
+def included(index, size, leaf, proof, root):  # RFC 9162, 2.1.3.2
+    fn, sn, r = index, size - 1, leaf
+    for p in proof:
+        if sn == 0:
+            return False
+        if fn & 1 or fn == sn:
+            r = hashlib.sha256(b"\x01" + p + r).digest()
+            while fn and not fn & 1:
+                fn, sn = fn >> 1, sn >> 1
+        else:
+            r = hashlib.sha256(b"\x01" + r + p).digest()
+        fn, sn = fn >> 1, sn >> 1
+    return sn == 0 and r == root
+
+
+def parse_line(line, required, optional=()):
+    def unique(pairs):
+        if len({n for n, _ in pairs}) != len(pairs):
+            raise ValueError("a name occurs twice")
+        return dict(pairs)
+
+    value = json.loads(line.decode("utf-8"), object_pairs_hook=unique)
+    kinds = dict(required, **dict(optional))
+    if type(value) is not dict or not set(required) <= set(value) <= set(kinds) or any(type(v) is not kinds[n] for n, v in value.items()):
+        raise ValueError("the line is not as the format has it")
+    return value
+
+
+def check_event(line, head, checkpoint, last, heads):
+    """Check one event, after the one last; return its header."""
+    e = parse_line(line, {"leaf": str, "proof": list}, {"salt": str, "payload": str, "erased": bool})
+    h = parse_header(e["leaf"])
+    leaf = hashlib.sha256(b"\x00" + e["leaf"].encode()).digest()
+    salt, payload, wrong = e.get("salt", ""), e.get("payload", "").encode(), []
+    if e.get("erased", False):
+        if salt or payload:
+            wrong.append("it is said to be erased, and it has a salt or a payload")
+    elif not re.fullmatch("[0-9a-f]{32}", salt):
+        wrong.append("the salt is malformed")
+    elif len(payload) != h["size"] or hashlib.sha256(bytes.fromhex(salt) + payload).hexdigest() != h["commitment"]:
+        wrong.append("the payload is not what the header commits to")
+    if h["fleet"] != head["fleet"]:
+        wrong.append("it is of another fleet")
+    if h["stream"] not in ("authority", "settings", "task-" + head["task_id"]) and not h["stream"].startswith("gate-"):
+        wrong.append("events of this stream are no evidence of the task")
+    if last and (h["position"] <= last["position"] or h["time"] < last["time"]):
+        wrong.append("position or time do not rise")
+    revision, prev = heads.get(h["stream"], (0, ""))
+    if h["revision"] != revision + 1 or h["prev"] != prev:
+        wrong.append("it does not follow the event before it in its stream")
+    heads[h["stream"]] = h["revision"], leaf.hex()
+    proof = [bytes.fromhex(p) for p in e["proof"] if type(p) is str and re.fullmatch(HASH, p)]
+    if checkpoint and (len(proof) != len(e["proof"]) or h["position"] > checkpoint[1] or not included(h["position"] - 1, checkpoint[1], leaf, proof, checkpoint[2])):
+        wrong.append("it is not proved to be in the log")
+    return h, wrong, bool(e.get("erased", False))
+
+
+def verify(data, keys):
+    findings, erased, last, heads, checkpoint = [], 0, None, {}, None
+
+    def find(detail, position=0):
+        findings.append({"position": position, "detail": str(detail)})
+
+    try:
+        if len(data) > MAX_BYTES or not data.endswith(b"\n"):
+            raise ValueError("the file is too long, or was cut")
+        first, *lines = data[:-1].split(b"\n")
+        head = parse_line(first, {"format": str, "origin": str, "fleet": str, "task_id": str, "events": int, "checkpoint": str})
+        if head["format"] != FORMAT:
+            raise ValueError("the format is another")
+    except (ValueError, RecursionError) as err:
+        find(err)
+        return findings, 0, 0
+    try:
+        checkpoint = read_checkpoint(head["checkpoint"], keys)
+        if checkpoint[0] != head["origin"] or not checkpoint[0].endswith("/" + head["fleet"]):
+            find("the checkpoint is of another log or fleet than the file")
+    except ValueError as err:
+        find(f"{err}: nothing is proved to be in a log")
+    if len(lines) != head["events"] or len(lines) > MAX_EVENTS:
+        find(f"the file has {len(lines)} events, its head says {head['events']}")
+    for line in lines[:MAX_EVENTS]:
+        try:
+            last, wrong, gone = check_event(line, head, checkpoint, last, heads)
+            erased += gone
+            for detail in wrong:
+                find(detail, last["position"])
+        except (ValueError, RecursionError) as err:
+            find(err, last["position"] if last else 0)
+    for stream in ("authority", "task-" + head["task_id"]):
+        if stream not in heads:
+            find("the file has no event of stream " + stream)
+    return findings, len(lines), erased
+
+
+def main():
+    options = argparse.ArgumentParser(description="Verify evidence files of fleetledger.")
+    options.add_argument("--key", action="append", required=True, help="verifier key of the log; may be repeated")
+    options.add_argument("file", nargs="+")
+    given = options.parse_args()
+    try:
+        keys = [parse_key(k) for k in given.key]
+    except (ValueError, binascii.Error) as err:
+        options.error(f"--key: {err}")
+    ok = True
+    for name in given.file:
+        with open(name, "rb") as f:
+            findings, events, erased = verify(f.read(MAX_BYTES + 1), keys)
+        ok = ok and not findings
+        print(json.dumps({"file": name, "ok": not findings, "events": events, "erased": erased, "findings": findings, "not_checked": NOT_CHECKED}))
+    sys.exit(0 if ok else 1)
+
+
+if __name__ == "__main__":
+    main()
