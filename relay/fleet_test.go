@@ -25,6 +25,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/commands/audit"
+	"fleetledger/commands/evidence"
 	"fleetledger/events"
 	"fleetledger/events/memlog"
 	"fleetledger/events/seal"
@@ -118,12 +119,42 @@ func newFleet(t *testing.T, configure ...func(*Config)) *fleet {
 			for _, x := range report.Findings {
 				t.Errorf("audit of %s: position %d: %s: %s", name, x.Position, x.Kind, x.Detail)
 			}
+			if s := seals[name]; s != nil && report.OK {
+				checkEvidence(t, l, s)
+			}
 		}
 		if s := f.logged.String(); s != "" {
 			t.Errorf("the relay logged: %s", s)
 		}
 	})
 	return f
+}
+
+// checkEvidence verifies the evidence of a ledger's first tasks.
+func checkEvidence(t *testing.T, l *commands.Ledger, s *seal.Sealer) {
+	ctx := context.Background()
+	tasks := 0
+	for r, err := range l.Log().ReadAll(ctx, 0) {
+		if err != nil {
+			t.Errorf("evidence: %v", err)
+			return
+		}
+		if r.Header.Type != (events.TaskSubmitted{}).Kind() {
+			continue
+		}
+		file, err := evidence.Export(ctx, l.Log(), s, strings.TrimPrefix(string(r.Header.Stream), "task-"))
+		if err != nil {
+			t.Errorf("evidence of %s: %v", r.Header.Stream, err)
+			return
+		}
+		report, err := evidence.Verify(file, s.Verifier())
+		if err != nil || !report.OK {
+			t.Errorf("evidence of %s: %v %+v", r.Header.Stream, err, report.Findings)
+		}
+		if tasks++; tasks == 10 {
+			return
+		}
+	}
 }
 
 // newSealer makes a key for a ledger and records it.

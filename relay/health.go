@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"fleetledger/commands"
+	"fleetledger/commands/evidence"
 	"fleetledger/events"
 )
 
@@ -51,6 +52,9 @@ type limitsReply struct {
 	ListItems    int `json:"list_items"`
 	ListStandard int `json:"list_items_default"`
 
+	EvidenceEvents int `json:"evidence_events" doc:"In one file."`
+	Evidence       int `json:"evidence_bytes"`
+
 	ApprovalsPerMinute      int `json:"approvals_per_minute" doc:"Opened, per derivation root."`
 	ApprovalsPending        int `json:"approvals_pending" doc:"Per derivation root."`
 	FleetApprovalsPerMinute int `json:"fleet_approvals_per_minute"`
@@ -64,6 +68,7 @@ func (c *call) limits() (limitsReply, error) {
 		Body: s.BatchBytes, Payload: s.PayloadBytes, BatchEvents: s.BatchEvents, Batch: s.BatchBytes,
 		ArgvItems: s.ArgvItems, Argv: s.ArgvBytes, Tail: s.TailBytes, Targets: commands.MaxTargets,
 		Attempts: commands.MaxAttempts, Settlements: maxSettlements, JSONDepth: events.MaxJSONDepth, ListItems: maxLimit, ListStandard: defaultLimit,
+		EvidenceEvents: evidence.MaxEvents, Evidence: evidence.MaxBytes,
 		ApprovalsPerMinute: s.ApprovalsPerMinute, ApprovalsPending: s.ApprovalsPending, FleetApprovalsPerMinute: s.FleetApprovalsPerMinute,
 		FleetApprovalsPending: s.FleetApprovalsPending, DenialsPerMinute: s.DenialsPerMinute,
 	}, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -350,6 +351,88 @@ func TestForgedDecisionsAreFound(t *testing.T) {
 				t.Errorf("position %d is not named: %+v", at, report.Findings)
 			}
 		})
+	}
+}
+
+// A log can hold what no command records. The audit names it and goes on.
+func TestWhatNoCommandRecordsIsFound(t *testing.T) {
+	f := newFleet(t)
+	for _, c := range []struct {
+		kind  events.Kind
+		forge func(r *events.Record, e events.Event) events.Event
+	}{
+		{"task.opened", func(r *events.Record, _ events.Event) events.Event {
+			x := events.ApprovalSpent{}
+			r.Header.Type = x.Kind()
+			return x
+		}},
+		{"approval.spent", func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.ApprovalSpent)
+			x.Requester = []events.Decision{{Verdict: events.NeedsApproval}}
+			return x
+		}},
+		{"task.submitted", func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.TaskSubmitted)
+			x.Command.Targets = nil
+			return x
+		}},
+		{"gate.decided", func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.GateDecided)
+			x.Decision = events.Decision{}
+			return x
+		}},
+	} {
+		at := events.Position(0)
+		report := run(t, rewrite(t, f.records, func(r *events.Record, e events.Event) events.Event {
+			if at != 0 || r.Header.Type != c.kind {
+				return e
+			}
+			at = r.Header.Position
+			return c.forge(r, e)
+		}))
+		if report.OK || report.Findings[0].Position < at || report.To != events.Position(len(f.records)) {
+			t.Errorf("%s at %d: %+v", c.kind, at, report.Findings)
+		}
+	}
+}
+
+func reversed(part []events.Record) []events.Record {
+	slices.Reverse(part)
+	return part
+}
+
+// A part of a log is audited as all of it is, and what is not in it is missed.
+func TestPart(t *testing.T) {
+	f := newFleet(t)
+	of := func(streams ...string) (part []events.Record) {
+		for _, r := range f.records {
+			for _, s := range streams {
+				if strings.HasPrefix(string(r.Header.Stream), s) {
+					part = append(part, r)
+				}
+			}
+		}
+		return part
+	}
+	for _, c := range []struct {
+		name string
+		part []events.Record
+		ok   bool
+	}{
+		{"all of it", f.records, true},
+		{"tasks, and what they rest on", of("authority", "settings", "task-", "gate-"), true},
+		{"without the gates", of("authority", "settings", "task-"), false},
+		{"without the authority", of("task-"), false},
+		{"without its beginning", of("authority", "settings", "task-", "gate-")[1:], false},
+		{"backwards", reversed(of("task-")), false},
+	} {
+		r := audit.RunPart(c.part, true)
+		if r.OK != c.ok || c.ok && (r.DecisionsRederived < 20 || r.Events != len(c.part)) {
+			t.Errorf("%s: %+v", c.name, r)
+		}
+		if r := audit.RunPart(c.part, false); r.DecisionsRederived != 0 || c.ok && !r.OK {
+			t.Errorf("%s, without decisions: %+v", c.name, r)
+		}
 	}
 }
 

@@ -46,7 +46,7 @@ var homes = []struct {
 
 // pure are packages that a replay runs: they may not ask a clock, a network or
 // chance.
-var pure = []string{"commands/gate", "projections", "commands/audit"}
+var pure = []string{"commands/gate", "projections", "commands/audit", "commands/evidence"}
 
 type pkg struct {
 	ImportPath   string
