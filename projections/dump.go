@@ -70,6 +70,10 @@ func (s *State) Snapshot() Views {
 	for i, c := range s.index.conclusions {
 		memory["conclusion "+c.ID] = encode(numbered[Conclusion]{i, *c})
 	}
+	collective := map[string]string{"revision": encode(s.collective.Revision), "begun": encode(s.collective.begun)}
+	for i, x := range s.collective.list {
+		collective["section "+x.Slug] = encode(numbered[Section]{i, *x})
+	}
 	return Views{Position: s.position, Views: []View{
 		{"authority", authority},
 		{"tokens", tokens},
@@ -80,6 +84,7 @@ func (s *State) Snapshot() Views {
 		{"denials", denials},
 		{"lists", list},
 		{"memory", memory},
+		{"collective", collective},
 	}}
 }
 

@@ -20,13 +20,15 @@ type State struct {
 	position  events.Position
 	authority *Authority
 	settings  Settings
-	tokens    map[events.Hash]Token // by the token's hash
-	tokenIDs  map[string]events.Hash
-	tasks     map[string]*Task     // not settled, by id
-	approvals map[string]*Approval // pending, by id
-	offers    map[string]map[string]events.Position
-	denials   map[string][]time.Time // newest last, within a minute of the newest
-	index     index
+	// collective is the document; what it said before is read from the log.
+	collective *Collective
+	tokens     map[events.Hash]Token // by the token's hash
+	tokenIDs   map[string]events.Hash
+	tasks      map[string]*Task     // not settled, by id
+	approvals  map[string]*Approval // pending, by id
+	offers     map[string]map[string]events.Position
+	denials    map[string][]time.Time // newest last, within a minute of the newest
+	index      index
 
 	watchers watchers
 
@@ -45,12 +47,13 @@ type Token struct {
 // staged holds the newest staged value of whatever was changed and is not
 // published yet. A nil task or approval stands for one that is open no more.
 type staged struct {
-	mu        sync.Mutex
-	seq       uint64
-	authority *Authority
-	settings  Settings
-	tasks     map[string]change[*Task]
-	approvals map[string]change[*Approval]
+	mu         sync.Mutex
+	seq        uint64
+	authority  *Authority
+	settings   Settings
+	collective *Collective
+	tasks      map[string]change[*Task]
+	approvals  map[string]change[*Approval]
 }
 
 type change[T any] struct {
@@ -61,18 +64,19 @@ type change[T any] struct {
 // NewState returns the state of an empty log.
 func NewState() *State {
 	s := &State{
-		authority: &Authority{},
-		settings:  DefaultSettings(),
-		tokens:    map[events.Hash]Token{},
-		tokenIDs:  map[string]events.Hash{},
-		tasks:     map[string]*Task{},
-		approvals: map[string]*Approval{},
-		offers:    map[string]map[string]events.Position{},
-		denials:   map[string][]time.Time{},
-		index:     newIndex(),
+		authority:  &Authority{},
+		settings:   DefaultSettings(),
+		collective: &Collective{},
+		tokens:     map[events.Hash]Token{},
+		tokenIDs:   map[string]events.Hash{},
+		tasks:      map[string]*Task{},
+		approvals:  map[string]*Approval{},
+		offers:     map[string]map[string]events.Position{},
+		denials:    map[string][]time.Time{},
+		index:      newIndex(),
 	}
 	s.next = staged{
-		authority: s.authority, settings: s.settings,
+		authority: s.authority, settings: s.settings, collective: s.collective,
 		tasks: map[string]change[*Task]{}, approvals: map[string]change[*Approval]{},
 	}
 	return s
@@ -97,6 +101,13 @@ func (s *State) Settings() Settings {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.settings
+}
+
+// Collective returns the collective memory as it stands.
+func (s *State) Collective() *Collective {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.collective
 }
 
 // Token returns the token in force with this hash.
@@ -133,7 +144,7 @@ func (s *State) PendingApproval(id string) *Approval {
 func (s *State) Stage(recs []events.Record) (func(), error) {
 	s.next.mu.Lock()
 	defer s.next.mu.Unlock()
-	tx := tx{state: s, authority: s.next.authority, settings: s.next.settings}
+	tx := tx{state: s, authority: s.next.authority, settings: s.next.settings, collective: s.next.collective}
 	for _, r := range recs {
 		if err := tx.apply(r); err != nil {
 			return nil, err
@@ -141,7 +152,7 @@ func (s *State) Stage(recs []events.Record) (func(), error) {
 	}
 	s.next.seq++
 	seq := s.next.seq
-	s.next.authority, s.next.settings = tx.authority, tx.settings
+	s.next.authority, s.next.settings, s.next.collective = tx.authority, tx.settings, tx.collective
 	for id, t := range tx.tasks {
 		s.next.tasks[id] = change[*Task]{seq, t}
 	}
@@ -154,7 +165,7 @@ func (s *State) Stage(recs []events.Record) (func(), error) {
 
 func (s *State) publish(tx *tx, seq uint64, last events.Position) {
 	s.mu.Lock()
-	s.authority, s.settings = tx.authority, tx.settings
+	s.authority, s.settings, s.collective = tx.authority, tx.settings, tx.collective
 	var woken []string
 	for id, t := range tx.tasks {
 		woken = s.offer(id, t, woken)
@@ -195,11 +206,12 @@ func (s *State) publish(tx *tx, seq uint64, last events.Position) {
 // tx is the staging of one append: its changes on top of what was staged
 // before, thrown away if any record does not fit.
 type tx struct {
-	state     *State
-	authority *Authority
-	settings  Settings
-	tasks     map[string]*Task     // changed, nil until one is
-	approvals map[string]*Approval // likewise
+	state      *State
+	authority  *Authority
+	settings   Settings
+	collective *Collective
+	tasks      map[string]*Task     // changed, nil until one is
+	approvals  map[string]*Approval // likewise
 	// effects change the published maps and lists; they cannot fail.
 	effects []func(*State)
 }
@@ -257,7 +269,12 @@ func (tx *tx) apply(r events.Record) (err error) {
 		return tx.applyTask(strings.TrimPrefix(stream, "task-"), r)
 	case strings.HasPrefix(stream, "gate-"):
 		return tx.applyGate(r)
-	case strings.HasPrefix(stream, "machine-"), r.Header.Stream == events.CollectiveStream:
+	case strings.HasPrefix(stream, "machine-"):
+		return tx.applyMemory(r)
+	case r.Header.Stream == events.CollectiveStream:
+		if tx.collective, err = tx.collective.Apply(r); err != nil {
+			return err
+		}
 		return tx.applyMemory(r)
 	}
 	if _, err := events.Decode(r); err != nil && !r.Erased {

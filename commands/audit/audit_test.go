@@ -113,6 +113,14 @@ func newFleet(t *testing.T) fleet {
 	do(l.SubmitTask(ctx, as("carl"), submit))
 	do(l.CancelTask(ctx, as("carl"), commands.CancelTask{TaskID: l.State().OpenTasks()[0].ID}))
 	do(l.RecordMemory(ctx, as("m1"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: envelope, Argv: []string{"ls"}}}))
+	section := commands.ReviseSection{Slug: "vet", Heading: "Vet", Text: "fails on m1", Evidence: []string{task}}
+	do(l.ReviseSection(ctx, as("carl"), section))
+	section.Slug = "lint"
+	do(l.ReviseSection(ctx, as("ana"), section))
+	id = approval()
+	do(l.SettleApproval(ctx, as("carl"), commands.SettleApproval{ApprovalID: id, Outcome: events.Granted}))
+	do(l.ReviseSection(ctx, commands.Caller{Actor: "ana", ApprovalID: id}, section))
+	do(l.RetireSection(ctx, as("carl"), commands.RetireSection{Slug: "vet"}))
 	do(l.AppendExt(ctx, as("ana"), []commands.ExtEvent{{ID: "x1", Type: "ext.note", Stream: "ext-a", Body: events.Ext{Source: "/t", Data: jsontext.Value(`{"a":1}`)}}}))
 
 	f := fleet{ledger: l}
@@ -320,6 +328,30 @@ func TestForgedDecisionsAreFound(t *testing.T) {
 		{"memory by leave of nobody", "memory.recorded", 0, func(_ *events.Record, e events.Event) events.Event {
 			x := e.(events.MemoryRecorded)
 			x.Permit.Decision.Level = 99
+			return x
+		}},
+		{"a section by leave of nobody", "section.revised", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.SectionRevised)
+			x.Permit.Decision.Level = 99
+			return x
+		}},
+		{"a section by somebody who may not", "section.revised", 0, func(r *events.Record, e events.Event) events.Event {
+			r.Header.Actor = "ana"
+			return e
+		}},
+		{"a section without the approval it needs", "section.revised", 1, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.SectionRevised)
+			x.Permit.ApprovalID = ""
+			return x
+		}},
+		{"a section retired by leave for another action", "section.retired", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.SectionRetired)
+			x.Permit.Decision.Action = "collective.retire"
+			return x
+		}},
+		{"a section retired that is not there", "section.retired", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.SectionRetired)
+			x.Slug = "none"
 			return x
 		}},
 		{"an agent's event by leave of another kind", "ext.note", 0, func(_ *events.Record, e events.Event) events.Event {

@@ -55,6 +55,13 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 	case events.ConclusionRecorded:
 		a.permit(r, e.Permit, "conclusion.record")
 		a.concluded(r)
+	case events.SectionRevised:
+		a.permit(r, e.Permit, "collective.revise")
+	case events.SectionRetired:
+		a.permit(r, e.Permit, "collective.revise")
+		if s := a.rebuilt.Collective().Section(e.Slug); s == nil || s.Retired {
+			a.find(r, Order, nil, e.Slug, "there was no section %s to retire", e.Slug)
+		}
 	case events.Ext:
 		a.permit(r, e.Permit, string(r.Header.Type))
 	}

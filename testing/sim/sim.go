@@ -99,6 +99,8 @@ func (f *Fleet) Step(ctx context.Context) error {
 		*f.now = f.now.Add(-time.Duration(f.rng.IntN(3600)) * time.Second) // a clock that is set back
 	case n < 95:
 		*f.now = f.now.Add(f.State.Settings().ApprovalExpires / 3)
+	case n < 98:
+		r, err = f.section(ctx, caller)
 	default:
 		err = f.Ledger.Sweep(ctx)
 	}
@@ -141,7 +143,7 @@ func (f *Fleet) register(ctx context.Context, by commands.Caller) (commands.Resu
 
 func (f *Fleet) change() commands.ChangeActor {
 	c := commands.ChangeActor{ID: pick(f, append(f.machines, f.actors...))}
-	level, suspended := pick(f, levels), f.rng.IntN(3) == 0
+	level, suspended := pick(f, levels), f.rng.IntN(3) > 0
 	switch f.rng.IntN(4) {
 	case 0:
 		c.AuthorityLevel = &level
@@ -242,4 +244,23 @@ func (f *Fleet) conclude(ctx context.Context, by commands.Caller) (commands.Resu
 		}
 	}
 	return f.Ledger.Conclude(ctx, by, c)
+}
+
+// section revises or retires a section of the collective memory, sometimes from a
+// revision that is past.
+func (f *Fleet) section(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	slug := pick(f, []string{"build", "tests", "disks"})
+	var seen *events.Revision
+	if s := f.State.Collective().Section(slug); s != nil && f.rng.IntN(2) == 0 {
+		at := s.Revision - events.Revision(f.rng.IntN(2))
+		seen = &at
+	}
+	if f.rng.IntN(4) == 0 {
+		return f.Ledger.RetireSection(ctx, by, commands.RetireSection{Slug: slug, Revision: seen})
+	}
+	c := commands.ReviseSection{Slug: slug, Heading: slug, Text: fmt.Sprint("as measured: ", f.rng.IntN(4)), Revision: seen}
+	if runs, _ := f.State.Runs(projections.Page{At: f.State.Position(), Limit: 5}, projections.RunFilter{}); len(runs) > 0 && f.rng.IntN(2) == 0 {
+		c.Evidence, c.MeasuredAt = []string{pick(f, runs).RecordID}, "2026-03-01"
+	}
+	return f.Ledger.ReviseSection(ctx, by, c)
 }
