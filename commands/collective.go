@@ -201,3 +201,19 @@ func (l *Ledger) unknownEvidence(ids []string) []events.Problem {
 	}
 	return bad
 }
+
+// Collective is the document as of a position (0: now).
+func (l *Ledger) Collective(ctx context.Context, at events.Position) (*projections.Collective, error) {
+	if at == 0 {
+		return l.state.Collective(), nil
+	}
+	return projections.LoadCollective(ctx, l.log, at)
+}
+
+// SectionHistory lists the changes of a section up to a position, oldest first.
+func (l *Ledger) SectionHistory(ctx context.Context, slug string, at events.Position) ([]projections.SectionChange, error) {
+	if err := l.readable(ctx); err != nil {
+		return nil, err
+	}
+	return projections.LoadSectionHistory(ctx, l.log, slug, at)
+}

@@ -52,6 +52,8 @@ var (
 		Description: "The same key and body is carried out once and answered the same for ever."}
 	approvalParam = &huma.Param{Name: "Approval-Id", In: "header", Schema: &huma.Schema{Type: "string"},
 		Description: "A granted approval of this very request, which it spends."}
+	ifMatchParam = &huma.Param{Name: "If-Match", In: "header", Schema: &huma.Schema{Type: "string"},
+		Description: "The revision that was seen, in quotes: if it is another by now, 409."}
 	lastEventParam = &huma.Param{Name: "Last-Event-ID", In: "header", Schema: &huma.Schema{Type: "integer"},
 		Description: "The position to go on after."}
 	positionHeader = map[string]*huma.Param{"Ledger-Position": {Schema: &huma.Schema{Type: "integer", Format: "int64"},
@@ -86,6 +88,9 @@ func (d *document) add(op *operation) {
 		if op.waits {
 			o.Parameters = append(o.Parameters, approvalParam)
 		}
+		if op.conditional {
+			o.Parameters = append(o.Parameters, ifMatchParam)
+		}
 		if op.in != reflect.TypeFor[none]() {
 			o.RequestBody = &huma.RequestBody{Required: !op.bodyless, Content: d.body(op)}
 		}
@@ -103,6 +108,9 @@ func (d *document) add(op *operation) {
 		success.Schema = d.schema(op.out)
 	}
 	o.Responses[strconv.Itoa(status)] = response(status, media, success)
+	if op.text != "" {
+		o.Responses[strconv.Itoa(status)].Content[op.text] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
+	}
 	if _, ok := reflect.Zero(typeOr(op.out)).Interface().(submitReply); ok {
 		o.Responses["202"] = response(http.StatusAccepted, media, success)
 	} else if op.waits {

@@ -73,7 +73,9 @@ func TestListsAsOfThen(t *testing.T) {
 	f.ran(f.submit("ana", "ls", "m1"))
 	f.do("ana", "POST", "/v1/tasks", `{"argv":["ls"],"targets":["m2"]}`).want(202)
 	f.do("bo", "POST", "/v1/conclusions", `{"about":null,"text":"c"}`).want(201)
-	paths := []string{"/v1/actors", "/v1/actors/cy", "/v1/rules", "/v1/tasks", "/v1/tasks?status=open", "/v1/approvals", "/v1/approvals?status=pending", "/v1/memory", "/v1/conclusions"}
+	paths := []string{"/v1/actors", "/v1/actors/cy", "/v1/rules", "/v1/tasks", "/v1/tasks?status=open", "/v1/approvals", "/v1/approvals?status=pending", "/v1/memory", "/v1/conclusions",
+		"/v1/collective", "/v1/collective/sections/a"}
+	f.do("cy", "PUT", "/v1/collective/sections/a", `{"heading":"A","text":"x"}`).want(200)
 	then := map[string]string{}
 	head := f.ledger.Log().Durable()
 	for _, p := range paths {
@@ -99,6 +101,7 @@ func TestListsAsOfThen(t *testing.T) {
 	f.do("cy", "POST", "/v1/actors/cy/tokens", "").want(201)
 	f.ran(f.submit("root", "ls", "m1"))
 	f.do("bo", "POST", "/v1/conclusions", `{"about":null,"text":"d"}`).want(201)
+	f.do("root", "PUT", "/v1/collective/sections/a", `{"heading":"A","text":"y"}`).want(200)
 	for _, p := range paths {
 		if got := at(p); got != then[p] {
 			t.Errorf("%s as of then is\n%s, not\n%s", p, got, then[p])

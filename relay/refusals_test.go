@@ -208,6 +208,27 @@ func TestBadInput(t *testing.T) {
 		{"ana", "POST /v1/conclusions", `{"about":{"record_id":"none"},"text":"x"}`, 404, "RECORD_NOT_FOUND", nil},
 		{"ana", "POST /v1/conclusions", `{"about":null,"text":"x","supersedes":"none"}`, 422, "INVALID", nil},
 
+		// Collective memory.
+		{"ana", "GET /v1/collective", "", 404, "MEMORY_NO_COLLECTIVE", nil},
+		{"ana", "GET /v1/collective/sections/a", "", 404, "SECTION_NOT_FOUND", nil},
+		{"cy", "DELETE /v1/collective/sections/a", "", 404, "SECTION_NOT_FOUND", nil},
+		{"cy", "PUT /v1/collective/sections/A", `{"heading":"A","text":"x"}`, 422, "INVALID", nil},
+		{"cy", "PUT /v1/collective/sections/a%20b", `{"heading":"A","text":"x"}`, 422, "INVALID", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A"}`, 400, "INVALID_FIELDS", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":null}`, 400, "INVALID_FIELDS", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","revision":null}`, 400, "INVALID_FIELDS", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","revision":-1}`, 400, "INVALID_FIELDS", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","slug":"a"}`, 400, "INVALID_FIELDS", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":" "}`, 422, "INVALID", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","measured_at":"2026-02-30"}`, 422, "INVALID", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","evidence":["none"]}`, 422, "INVALID", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","revision":3}`, 404, "SECTION_NOT_FOUND", nil},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x"}`, 404, "SECTION_NOT_FOUND", []string{"If-Match", `"3"`}},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","revision":3}`, 400, "IF_MATCH_INVALID", []string{"If-Match", `"4"`}},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x"}`, 400, "IF_MATCH_INVALID", []string{"If-Match", "*"}},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x"}`, 400, "IF_MATCH_INVALID", []string{"If-Match", `3`}},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"` + strings.Repeat("x", 64<<10) + `"}`, 413, "PAYLOAD_TOO_LARGE", nil},
+
 		// Agents' own events.
 		{"ana", "POST /v1/events", strings.Replace(event, "ext.a", "task.opened", 1), 403, "KIND_RESERVED", nil},
 		{"ana", "POST /v1/events", strings.Replace(event, "ext.a", "my.kind", 1), 422, "KIND_UNKNOWN", nil},

@@ -37,6 +37,7 @@ func TestReplays(t *testing.T) {
 		status                      int
 		first                       answer
 	}
+	f.do("cy", "PUT", "/v1/collective/sections/gone", `{"heading":"Gone","text":"x"}`).want(200)
 	var requests []*request
 	for _, r := range []struct {
 		as, request, body string
@@ -67,6 +68,9 @@ func TestReplays(t *testing.T) {
 		{"ana", "POST /v1/tasks/" + stopped + "/cancel", ``, 202},
 		{"m1", "POST /v1/memory", `{"record":{"argv":["ls"],` + envelope[1:] + `}`, 201},
 		{"ana", "POST /v1/conclusions", `{"about":{"task_id":"` + reported + `"},"text":"it works"}`, 201},
+		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","revision":0}`, 200},
+		{"ana", "PUT /v1/collective/sections/b", `{"heading":"B","text":"x"}`, 202},
+		{"cy", "DELETE /v1/collective/sections/gone", ``, 200},
 		{"ana", "POST /v1/events", `{"specversion":"1.0","id":"e1","source":"/a","type":"ext.a","subject":"ext-a","data":9007199254740993}`, 201},
 		{"ana", "POST /v1/events", `[{"specversion":"1.0","id":"e2","source":"/a","type":"ext.a","subject":"ext-a"},{"specversion":"1.0","id":"known","source":"/a","type":"ext.a","subject":"ext-a"},{"specversion":"1.0","id":"e3","source":"/a","type":"ext.b","subject":"ext-b"}]`, 201},
 	} {
@@ -112,6 +116,8 @@ func TestReplays(t *testing.T) {
 	f.do("root", "POST", "/v1/rules", `{"action":"task.*","min_level":90}`).want(201)
 	f.do("m1", "POST", "/v1/tasks/"+open+"/attempts/1/report", `{"envelope":`+envelope+`}`).want(200)
 	f.do("root", "POST", "/v1/conclusions", `{"about":{"task_id":"`+reported+`"},"text":"it does not"}`).want(201)
+	f.do("root", "PUT", "/v1/collective/sections/a", `{"heading":"A","text":"y"}`).want(200)
+	f.do("root", "PUT", "/v1/collective/sections/gone", `{"heading":"Gone","text":"y"}`).want(200)
 	for _, r := range requests {
 		if r.status == 202 && r.first.text("approval_id") != "" {
 			f.do("di", "POST", "/v1/approvals/"+r.first.text("approval_id")+"/settle", `{"outcome":"refused","reason":"over"}`)

@@ -46,6 +46,10 @@ type operation struct {
 	bodyless bool
 	// media are the content types of the body; none means application/json.
 	media []string
+	// text is a media type that the answer has too, as text.
+	text string
+	// conditional is true if it takes the header If-Match.
+	conditional bool
 
 	in, out reflect.Type // nil for none
 }

@@ -98,6 +98,15 @@ func (s *Relay) routes() {
 		query:   with(listParams, param{name: "about", about: "Those about this task or record."}),
 		summary: "List conclusions, newest first"}, (*call).listConclusions)
 
+	s.handle(&operation{method: "GET", path: "/v1/collective", id: "getCollective", tag: "memory", query: readParams, text: markdownType, out: reflect.TypeFor[collectiveReply](),
+		summary: "Read the collective memory", about: "Markdown, which fleetledger collective import reads back without loss; JSON if Accept asks for application/json. 404 MEMORY_NO_COLLECTIVE if no section was ever written, which is not an empty document."}, (*call).getCollective)
+	read(s, operation{method: "GET", path: "/v1/collective/sections/{slug}", id: "getSection", tag: "memory", query: readParams,
+		summary: "Read a section, with its history", about: "A retired one too."}, (*call).getSection)
+	write(s, operation{method: "PUT", path: "/v1/collective/sections/{slug}", id: "reviseSection", tag: "memory", waits: true, conditional: true,
+		summary: "Write a section, all of it", about: "Action collective.revise. 409 SECTION_CHANGED tells what it says by now, if that is not what was edited."}, (*call).reviseSection)
+	write(s, operation{method: "DELETE", path: "/v1/collective/sections/{slug}", id: "retireSection", tag: "memory", waits: true, bodyless: true, conditional: true,
+		summary: "Take a section out of the document", about: "Action collective.revise. It stays in the log, and can be written again."}, (*call).retireSection)
+
 	write(s, operation{method: "POST", path: "/v1/events", id: "appendEvents", tag: "events", status: http.StatusCreated, waits: true,
 		media:   []string{cloudEventType, cloudEventBatchType, "application/json"},
 		summary: "Append an agent's own event, or a batch of them, all or nothing",
