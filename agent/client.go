@@ -77,6 +77,8 @@ type Request struct {
 	Body any
 	// ContentType is that of the body; empty is application/json.
 	ContentType string
+	// Accept is the media type of the answer; empty is application/json.
+	Accept string
 	// Key is the Idempotency-Key; a POST without one is given a new one.
 	Key string
 	// ApprovalID names a granted approval that the request spends.
@@ -207,6 +209,9 @@ func (c *Client) request(ctx context.Context, r Request, body []byte) (*http.Req
 	}
 	req.Header.Set("Authorization", "Bearer "+c.token)
 	req.Header.Set("Accept", "application/json")
+	if r.Accept != "" {
+		req.Header.Set("Accept", r.Accept)
+	}
 	if body != nil {
 		contentType := r.ContentType
 		if contentType == "" {

@@ -55,7 +55,7 @@ func (c *Collective) Markdown() string {
 }
 
 // SectionMarkdown writes a document of one section, for an editor. revision is
-// that which the writer has seen, 0 for none; slug then follows from the heading.
+// that which the writer has seen, 0 for none.
 func SectionMarkdown(slug string, revision events.Revision, content SectionContent) string {
 	var b strings.Builder
 	b.WriteString(documentMark + "\n\n")
@@ -79,6 +79,9 @@ func writeSection(b *strings.Builder, slug string, revision events.Revision, c S
 		b.WriteString("> " + strings.Join(basis, "; ") + "\n")
 	}
 	b.WriteString("\n")
+	if c.Text == "" {
+		return
+	}
 	for _, line := range shield(strings.Split(c.Text, "\n")) {
 		b.WriteString(line + "\n")
 	}
@@ -163,9 +166,9 @@ func closes(fence, line string) bool {
 type ReadSection struct {
 	Slug string
 	SectionContent
-	// Revision is the one that the text was taken from, 0 if the document does not
-	// say.
-	Revision events.Revision
+	// Revision is the one that the text was taken from, 0 for none; nil if the
+	// document does not say.
+	Revision *events.Revision
 	// Line is that of its heading, from 1.
 	Line int
 }
@@ -287,7 +290,8 @@ func (s *ReadSection) readMarks(body []string) ([]string, error) {
 	if !ok || err != nil {
 		return nil, &MarkdownError{s.Line + 1, "this is no mark of a section: it looks like <!-- section flaky-tests revision 12 -->"}
 	}
-	s.Slug, s.Revision = words[0], events.Revision(n)
+	revision := events.Revision(n)
+	s.Slug, s.Revision = words[0], &revision
 	body = body[1:]
 	if len(body) == 0 || !strings.HasPrefix(body[0], "> ") {
 		return body, nil

@@ -36,7 +36,7 @@ func TestCollective(t *testing.T) {
 		t.Errorf("the content type is %s", got)
 	}
 	read, err := projections.ReadMarkdown(string(markdown.body))
-	if err != nil || len(read) != 2 || read[0].Text != "two of them\n## and more\n" || read[0].Revision != 2 || read[1].Slug != "bare" {
+	if err != nil || len(read) != 2 || read[0].Text != "two of them\n## and more\n" || *read[0].Revision != 2 || read[1].Slug != "bare" {
 		t.Errorf("read back: %+v, %v", read, err)
 	}
 	if i := strings.Index(string(markdown.body), "- [Bare](#bare)"); i < 0 || i > strings.Index(string(markdown.body), "## ") {

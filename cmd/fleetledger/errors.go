@@ -117,6 +117,12 @@ func nextCommand(cmd *cobra.Command, p *agent.Problem, code int) string {
 		return "fleetledger task list"
 	case "RECORD_NOT_FOUND":
 		return "fleetledger memory list"
+	case "MEMORY_NO_COLLECTIVE":
+		return "fleetledger collective import FILE"
+	case "SECTION_NOT_FOUND":
+		return "fleetledger collective show"
+	case "SECTION_CHANGED":
+		return "fleetledger collective show " + visible(p.FactText("slug"))
 	case "ACTOR_NOT_FOUND", "TOKEN_NOT_FOUND", "ACTOR_EXISTS", "LEVEL_NOT_ABOVE", "PARENT_NOT_YOURS", "SCOPE_NOT_HELD":
 		return "fleetledger actors list"
 	case "COMMAND_CHANGED", "APPROVAL_SPENT", "APPROVAL_EXPIRED", "NOT_REQUESTER":
