@@ -3,6 +3,7 @@ package projections
 import (
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -82,8 +83,26 @@ func writeSection(b *strings.Builder, slug string, revision events.Revision, c S
 	if c.Text == "" {
 		return
 	}
-	for _, line := range shield(strings.Split(c.Text, "\n")) {
-		b.WriteString(line + "\n")
+	for _, line := range shield(linesOf(c.Text)) {
+		b.WriteString(line)
+	}
+	b.WriteString("\n")
+}
+
+// linesOf cuts a text behind each line ending that Markdown knows (\n, \r\n, \r);
+// what is behind the last, if only nothing, is a line too.
+func linesOf(text string) []string {
+	var lines []string
+	for {
+		i := strings.IndexAny(text, "\r\n")
+		if i < 0 {
+			return append(lines, text)
+		}
+		i++
+		if strings.HasPrefix(text[i-1:], "\r\n") {
+			i++
+		}
+		lines, text = append(lines, text[:i]), text[i:]
 	}
 }
 
@@ -96,25 +115,41 @@ func shield(lines []string) []string {
 	for last > first && blank(lines[last]) {
 		last--
 	}
+	closers := longestClosers(lines)
 	for i := 0; i < len(lines); i++ {
 		line := lines[i]
 		if f := fenceOf(line); f != "" {
-			end := i + 1
-			for end < len(lines) && !closes(f, lines[end]) {
-				end++
-			}
-			if end < len(lines) {
-				i = end
+			if closers[i+1][f[0]] < len(f) {
+				// Never closed: it would take in the sections behind it.
+				out[i] = `\` + line
 				continue
 			}
-			// Never closed: it would take in the sections behind it.
-			out[i] = `\` + line
+			for i++; !closes(f, lines[i]); i++ {
+			}
 			continue
 		}
 		rest := strings.TrimLeft(line, `\`)
 		if rest != line && special(rest) || headingOf(line) != "" || i < first || i > last {
 			out[i] = `\` + line
 		}
+	}
+	return out
+}
+
+// longestClosers says, for each line and the end, how long the longest fence is
+// that it or a line behind it could close, by the fence's character: to look for
+// the end of each fence by itself would take quadratic time.
+func longestClosers(lines []string) []map[byte]int {
+	out := make([]map[byte]int, len(lines)+1)
+	now := map[byte]int{}
+	out[len(lines)] = now
+	for i, line := range slices.Backward(lines) {
+		f := fenceOf(line)
+		if f != "" && closes(f, line) && len(f) > now[f[0]] {
+			now = maps.Clone(now)
+			now[f[0]] = len(f)
+		}
+		out[i] = now
 	}
 	return out
 }
@@ -187,7 +222,7 @@ func (e *MarkdownError) Error() string { return fmt.Sprintf("line %d: %s", e.Lin
 // written, but for blank lines at its ends.
 func ReadMarkdown(text string) ([]ReadSection, error) {
 	text = strings.TrimPrefix(text, "\ufeff")
-	lines := strings.Split(text, "\n")
+	lines := linesOf(text)
 	for i, l := range lines {
 		if !utf8.ValidString(l) {
 			return nil, &MarkdownError{i + 1, "it is not UTF-8; save it as that"}
@@ -195,11 +230,9 @@ func ReadMarkdown(text string) ([]ReadSection, error) {
 	}
 	first := slices.IndexFunc(lines, func(l string) bool { return !blank(l) })
 	ours := first >= 0 && strings.TrimSpace(lines[first]) == documentMark
-	if ours && strings.HasSuffix(lines[first], "\r") {
+	if ours && strings.HasSuffix(lines[first], "\r\n") {
 		// We write no carriage returns: an editor turned all line ends.
-		for i := range lines {
-			lines[i] = strings.TrimSuffix(lines[i], "\r")
-		}
+		lines = linesOf(strings.ReplaceAll(text, "\r\n", "\n"))
 	}
 	parts := split(lines)
 	var out []ReadSection
@@ -222,11 +255,11 @@ func ReadMarkdown(text string) ([]ReadSection, error) {
 				return nil, err
 			}
 		}
-		body = trimBlank(body)
-		if ours {
-			body = unshield(body)
+		if body = trimBlank(body); ours {
+			s.Text = strings.TrimSuffix(strings.Join(unshield(body), ""), "\n")
+		} else {
+			s.Text = asText(body)
 		}
-		s.Text = strings.Join(body, "\n")
 		out = append(out, s)
 		at += len(part)
 	}
@@ -267,8 +300,13 @@ func lead(lines []string) (ReadSection, bool) {
 		}
 		break
 	}
-	s.Text = strings.Join(trimBlank(lines), "\n")
+	s.Text = asText(trimBlank(lines))
 	return s, s.Text != ""
+}
+
+// asText joins the lines of a foreign document, without the end of the last.
+func asText(lines []string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(strings.Join(lines, ""), "\n"), "\r")
 }
 
 // readMarks reads what Markdown writes below a heading and returns what is left.
@@ -296,7 +334,7 @@ func (s *ReadSection) readMarks(body []string) ([]string, error) {
 	if len(body) == 0 || !strings.HasPrefix(body[0], "> ") {
 		return body, nil
 	}
-	if !s.readBasis(strings.TrimPrefix(body[0], "> ")) {
+	if !s.readBasis(strings.TrimSpace(strings.TrimPrefix(body[0], "> "))) {
 		return nil, &MarkdownError{s.Line + 2, "this does not say what the section rests on: it looks like > measured 2026-03-01; evidence ID, ID; how: TEXT, each part only if there is one"}
 	}
 	return body[1:], nil
@@ -362,6 +400,7 @@ func nameSections(list []ReadSection) error {
 		}
 		taken[s.Slug] = true
 	}
+	last := map[string]int{} // the number given last, by name
 	for i := range list {
 		s := &list[i]
 		if s.Slug != "" {
@@ -369,9 +408,9 @@ func nameSections(list []ReadSection) error {
 		}
 		name := Slug(s.Heading)
 		s.Slug = name
-		for n := 2; taken[s.Slug]; n++ {
+		for n := max(2, last[name]+1); taken[s.Slug]; n++ {
 			suffix := "-" + strconv.Itoa(n)
-			s.Slug = name[:min(len(name), maxSlug-len(suffix))] + suffix
+			s.Slug, last[name] = name[:min(len(name), maxSlug-len(suffix))]+suffix, n
 		}
 		taken[s.Slug] = true
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+	"unicode"
 
 	"pgregory.net/rapid"
 
@@ -41,7 +43,7 @@ func apply(t testing.TB, c *projections.Collective, at events.Revision, e events
 var fragments = []string{
 	"\n", "\n", "\n\n", "\r\n", "\r", " ", "    ", "\t", "\\", "\\\\", "#", "# ", "## ", "## A", "\n## B\n", "\n ## C", "\n##\tD", "###", "\n```", "\n```sh\n", "```\n", "\n~~~\n",
 	"\n````\n", "`", "~~~~", "> how: x", "<!-- section a revision 1 -->", "-->", "<!-- fleetledger collective memory -->", "- [x](#x)", "text", "é", "メモ", "\u2028", "\x1b[31m", "\u00a0",
-	"\n\\## E\n", "\n\\```\n", "\n\\\n",
+	"\r## F\r", "\r\n## G\r\n", "\n\\## E\n", "\n\\```\n", "\n\\\n",
 }
 
 func genText(t *rapid.T) string {
@@ -141,7 +143,7 @@ func TestReadForeignMarkdown(t *testing.T) {
 	want := []string{
 		"1 fleet-memory|Fleet memory|What we know.",
 		"5 flaky-tests|Flaky tests|Two of them:\n- a\n### more\n\n```\n## a comment\n```",
-		"16 gr-e-2f3f3a5c|Größe|big\r",
+		"16 gr-e-2f3f3a5c|Größe|big",
 		"18 flaky-tests-2|Flaky tests|\\## as it is",
 		"20 empty|Empty|",
 		"21 tab|Tab ##|x",
@@ -194,5 +196,53 @@ func TestSlug(t *testing.T) {
 	}
 	if s := projections.Slug("`go test` -race"); s != "go-test-race" {
 		t.Errorf("got %s", s)
+	}
+}
+
+// Whatever a foreign document holds, the document made of it reads back as the
+// same sections.
+func FuzzReadMarkdown(f *testing.F) {
+	for _, seed := range []string{"", "# T\n\nlead\n## A\nb\n", "## A\n```\n## x\n", "## A\r\n\r\nb\r\n## A\r\n\\## c\r\n", "##\u00a0x\n## A\r## B\rc",
+		"<!-- fleetledger collective memory -->\n## A\n<!-- section a revision 1 -->\n> measured 2026-03-01\n\nb\n", "## A\n~~~~\n~~~\n## x\n~~~~ \ny"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		read, err := projections.ReadMarkdown(text)
+		if err != nil {
+			return
+		}
+		var list []events.SectionRevised
+		for _, s := range read {
+			plain := func(x string) bool { return strings.TrimSpace(x) == x && !strings.ContainsFunc(x, unicode.IsControl) }
+			// What the ledger would not take: see commands.ReviseSection.
+			if strings.TrimSpace(s.Text) == "" || !plain(s.Heading) || !plain(s.How) || !events.ValidID(s.Slug) || s.MeasuredAt != "" && s.MeasuredAt != "2026-03-01" || s.Evidence != nil {
+				continue
+			}
+			list = append(list, events.SectionRevised{Slug: s.Slug, Heading: s.Heading, Text: s.Text, MeasuredAt: s.MeasuredAt, How: s.How})
+		}
+		written := document(t, list...).Markdown()
+		again, err := projections.ReadMarkdown(written)
+		if err != nil || len(again) != len(list) {
+			t.Fatalf("%d sections, %v, not %d of\n%q", len(again), err, len(list), written)
+		}
+		for i, s := range again {
+			if s.Slug != list[i].Slug || !s.Same(projections.ContentOf(list[i])) {
+				t.Fatalf("read\n%#v, not\n%#v", s, list[i])
+			}
+		}
+	})
+}
+
+// A text of the largest size is written and read in time that does not grow with
+// the square of its lines.
+func TestMarkdownOfManyFences(t *testing.T) {
+	text := strings.Repeat("```a\n", 60_000) + "x"
+	start := time.Now()
+	read, err := projections.ReadMarkdown(document(t, events.SectionRevised{Slug: "a", Heading: "A", Text: text}).Markdown())
+	if err != nil || len(read) != 1 || read[0].Text != text {
+		t.Errorf("read %d sections, %v", len(read), err)
+	}
+	if d := time.Since(start); d > 5*time.Second {
+		t.Errorf("it took %v", d)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -265,11 +266,11 @@ func importSection(cmd *cobra.Command, c *agent.Client, s projections.ReadSectio
 	if s.Revision == nil {
 		s.Revision = &before.Revision
 	}
-	resp, err := putSection(cmd, c, s, approval)
+	resp, err := putSection(cmd.Context(), c, s, approval)
 	if p, ok := errors.AsType[*agent.Problem](err); ok && p.Code == "SECTION_NOT_FOUND" {
 		// It was taken from another ledger: this one never had it.
 		s.Revision = new(events.Revision)
-		resp, err = putSection(cmd, c, s, approval)
+		resp, err = putSection(cmd.Context(), c, s, approval)
 	}
 	return outcomeOf(s, resp, err)
 }
@@ -357,8 +358,8 @@ func currentSections(cmd *cobra.Command, c *agent.Client) (map[string]section, e
 	return out, nil
 }
 
-func putSection(cmd *cobra.Command, c *agent.Client, s projections.ReadSection, approval string) (*agent.Response, error) {
-	return c.Do(cmd.Context(), agent.Request{
+func putSection(ctx context.Context, c *agent.Client, s projections.ReadSection, approval string) (*agent.Response, error) {
+	return c.Do(ctx, agent.Request{
 		Method: http.MethodPut, Path: sectionPath(s.Slug), Key: agent.NewKey(), ApprovalID: approval,
 		Body: sectionBody{Heading: s.Heading, Text: s.Text, MeasuredAt: s.MeasuredAt, How: s.How, Evidence: s.Evidence, Revision: s.Revision},
 	})

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"runtime"
 	"strings"
 
@@ -20,9 +22,13 @@ func (a *app) collectiveEditCommand() *cobra.Command {
 		Use:   "edit SLUG",
 		Short: "Edit a section in your editor, or write a new one",
 		Long: `Open a section in $EDITOR ($VISUAL, or vi, if that is not set) and write it when the
-editor ends. A section that is not there yet is written anew. If somebody else changed
-it meanwhile, nothing is written: your text stays in a file, and you are told how to
-go on.`,
+editor ends. A section that is not there yet is written anew. What it rests on stands
+in a line of its own below the mark, each part only if there is one:
+
+  > measured 2026-03-01; evidence RECORD, RECORD; how: ran the suite 20 times
+
+If somebody else changed the section meanwhile, nothing is written: your text stays in
+a file, and you are told how to go on.`,
 		Example: `  EDITOR=nano fleetledger collective edit flaky-tests`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
@@ -76,17 +82,17 @@ func (a *app) editSection(cmd *cobra.Command, c *agent.Client, before section) e
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	editing := a.runEditor(cmd, name)
+	editing := a.runEditor(name)
 	raw, err := os.ReadFile(name)
 	if err != nil {
 		return fmt.Errorf("what the editor left: %w", err)
 	}
-	if string(raw) == text {
+	if string(raw) == text || strings.TrimSpace(string(raw)) == "" {
 		if err := os.Remove(name); err != nil {
 			return err
 		}
 		if editing == nil {
-			printer{a.err}.f("nothing was changed\n")
+			printer{a.err}.f("nothing was changed: the file is as it was, or empty\n")
 		}
 		return editing
 	}
@@ -99,6 +105,9 @@ func (a *app) editSection(cmd *cobra.Command, c *agent.Client, before section) e
 		return kept(editing, again)
 	}
 	list, err := projections.ReadMarkdown(string(raw))
+	if err == nil && len(list) == 1 && list[0].Revision == nil {
+		list[0].Slug = before.Slug // its mark is gone
+	}
 	if err == nil && (len(list) != 1 || list[0].Slug != before.Slug) {
 		err = fmt.Errorf("the file holds %s, not the one section %s; a heading within the text stands behind a backslash, \\## so",
 			count(len(list), "section"), before.Slug)
@@ -108,7 +117,8 @@ func (a *app) editSection(cmd *cobra.Command, c *agent.Client, before section) e
 	}
 	s := list[0]
 	s.Revision = &before.Revision
-	resp, err := putSection(cmd, c, s, "")
+	// An interrupt was meant for the editor, and must not cost the text.
+	resp, err := putSection(context.WithoutCancel(cmd.Context()), c, s, "")
 	if p, ok := errors.AsType[*agent.Problem](err); ok && p.Code == "SECTION_CHANGED" {
 		var actual events.Revision
 		p.Fact("actual", &actual)
@@ -137,7 +147,11 @@ func (a *app) editSection(cmd *cobra.Command, c *agent.Client, before section) e
 
 // runEditor opens a file in the user's editor and waits for its end. The variable
 // may hold arguments: like other tools, it is read by the shell.
-func (a *app) runEditor(cmd *cobra.Command, file string) error {
+func (a *app) runEditor(file string) error {
+	// The terminal interrupts both: what that means is for the editor to say.
+	interrupts := make(chan os.Signal, 1)
+	signal.Notify(interrupts, os.Interrupt)
+	defer signal.Stop(interrupts)
 	editor := os.Getenv("EDITOR")
 	if editor == "" {
 		editor = os.Getenv("VISUAL")
@@ -148,12 +162,12 @@ func (a *app) runEditor(cmd *cobra.Command, file string) error {
 		if editor == "" {
 			words = []string{"notepad", file}
 		}
-		run = exec.CommandContext(cmd.Context(), words[0], words[1:]...)
+		run = exec.Command(words[0], words[1:]...)
 	} else {
 		if editor == "" {
 			editor = "vi"
 		}
-		run = exec.CommandContext(cmd.Context(), "sh", "-c", editor+` "$@"`, editor, file)
+		run = exec.Command("sh", "-c", editor+` "$@"`, editor, file)
 	}
 	run.Stdin, run.Stdout, run.Stderr = a.in, a.out, a.err
 	if err := run.Run(); err != nil {
