@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 	"fleetledger/projections"
 )
 
@@ -28,7 +29,7 @@ type ReviseSection struct {
 // ReviseSection carries out c. A section that would say what it says already is
 // left alone, and so is one whose writer changed nothing of what it said at
 // Revision: nothing is recorded then. Refusals: INVALID, SECTION_NOT_FOUND,
-// SECTION_CHANGED, PAYLOAD_TOO_LARGE, and what gates answer.
+// SECTION_CHANGED, SECRET_IN_TEXT, PAYLOAD_TOO_LARGE, and what gates answer.
 func (l *Ledger) ReviseSection(ctx context.Context, caller Caller, c ReviseSection) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		if problems := append(c.problems(), l.unknownEvidence(c.Evidence)...); len(problems) > 0 {
@@ -47,6 +48,9 @@ func (l *Ledger) ReviseSection(ctx context.Context, caller Caller, c ReviseSecti
 			case found && seen.Same(c.content()):
 				return decided{}, nil
 			}
+			return decided{}, err
+		}
+		if err := c.noSecrets(); err != nil {
 			return decided{}, err
 		}
 		return v.gated([]string{"collective.revise"}, named("collective.revise", c), func(permits []events.Permit, d *decided) {
@@ -142,6 +146,24 @@ func (l *Ledger) sectionAt(ctx context.Context, slug string, at events.Revision)
 		return projections.ContentOf(e), err == nil && e.Slug == slug, err
 	}
 	return content, false, nil
+}
+
+// noSecrets refuses a section that holds a secret. It is not masked, as output is:
+// a text is kept as it was written, or not at all.
+func (c ReviseSection) noSecrets() error {
+	var bad []events.Problem
+	for _, f := range []struct{ path, text string }{{"/slug", c.Slug}, {"/heading", c.Heading}, {"/text", c.Text}, {"/how", c.How}} {
+		for _, found := range secrets.Find(f.text) {
+			line := 1 + strings.Count(f.text[:found.Start], "\n")
+			bad = append(bad, problem(f.path, "SECRET", "holds what looks like a secret (%s) in line %d", found.Rule, line))
+		}
+	}
+	if bad == nil {
+		return nil
+	}
+	return refuse(Impossible, "SECRET_IN_TEXT",
+		"the section holds what looks like a secret, and whatever is recorded stays: say where it is kept instead; nothing was recorded").
+		With("problems", bad)
 }
 
 // maxHeading bounds a heading, in bytes: it is read in a list.

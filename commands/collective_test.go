@@ -58,6 +58,16 @@ func TestReviseSection(t *testing.T) {
 		})
 	}
 	w.refused("SECTION_NOT_FOUND", revise("carl", from(1)))
+	secret := w.refused("SECRET_IN_TEXT", revise("carl", text("the token is\n"+leaked)))
+	if p := secret.Facts["problems"].([]events.Problem); len(p) != 1 || p[0].Path != "/text" || !strings.Contains(p[0].Detail, "line 2") || strings.Contains(secret.Error(), leaked) {
+		t.Errorf("got %v", secret)
+	}
+	for _, f := range []func(*commands.ReviseSection){
+		func(c *commands.ReviseSection) { c.Heading = leaked },
+		func(c *commands.ReviseSection) { c.How = "with " + leaked },
+	} {
+		w.refused("SECRET_IN_TEXT", revise("carl", f))
+	}
 	one := w.ok(revise("carl", from(0))())
 	first := one.Records[0].Header.Revision
 	w.ok(w.Conclude(w.ctx(), as("ana"), commands.Conclude{Text: "about nothing: the same stream"}))

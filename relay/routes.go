@@ -103,7 +103,7 @@ func (s *Relay) routes() {
 	read(s, operation{method: "GET", path: "/v1/collective/sections/{slug}", id: "getSection", tag: "memory", query: readParams,
 		summary: "Read a section, with its history", about: "A retired one too."}, (*call).getSection)
 	write(s, operation{method: "PUT", path: "/v1/collective/sections/{slug}", id: "reviseSection", tag: "memory", waits: true, conditional: true,
-		summary: "Write a section, all of it", about: "Action collective.revise. 409 SECTION_CHANGED tells what it says by now, if that is not what was edited."}, (*call).reviseSection)
+		summary: "Write a section, all of it", about: "Action collective.revise. 422 SECRET_IN_TEXT says where it holds a secret; nothing is recorded. 409 SECTION_CHANGED tells what it says by now, if that is not what was edited."}, (*call).reviseSection)
 	write(s, operation{method: "DELETE", path: "/v1/collective/sections/{slug}", id: "retireSection", tag: "memory", waits: true, bodyless: true, conditional: true,
 		summary: "Take a section out of the document", about: "Action collective.revise. It stays in the log, and can be written again."}, (*call).retireSection)
 

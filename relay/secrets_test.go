@@ -33,6 +33,11 @@ func TestSecretsStayOut(t *testing.T) {
 		}
 	}
 
+	for _, body := range []string{`{"heading":"A","text":"use ` + secret + `"}`, `{"heading":"A","text":"x","how":"` + own + `"}`} {
+		a := f.unchanged(func() answer { return f.do("cy", "PUT", "/v1/collective/sections/a", body) })
+		silent(a.want(422, "SECRET_IN_TEXT"))
+	}
+
 	printed := strings.Replace(envelope, `"ok\n"`, `"`+secret+` `+own+`\n"`, 1)
 	task := f.submit("ana", "ls", "m1")
 	f.do("m1", "POST", "/v1/tasks/"+task+"/claim", `{"machine":"m1"}`).want(200)
