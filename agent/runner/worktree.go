@@ -50,7 +50,7 @@ func readWorktree(ctx context.Context, dir string, limit time.Duration) worktree
 		return worktree{}
 	}
 	folder, commit, _ := strings.Cut(top, "\n")
-	wt := worktree{repo: repoName(strings.TrimSpace(origin), folder)}
+	wt := worktree{repo: RepoName(strings.TrimSpace(origin), folder)}
 	commit = strings.TrimSpace(commit)
 	if raw, err := hex.DecodeString(commit); err == nil && len(raw) >= 20 {
 		wt.commit = commit
@@ -114,9 +114,9 @@ func (g git) output(ctx context.Context, limit int64, args ...string) (string, b
 	return string(out), err == nil || full
 }
 
-// repoName is the origin's URL, if it is one that certainly tells no secret,
+// RepoName is the origin's URL, if it is one that certainly tells no secret,
 // and otherwise the name of the top folder.
-func repoName(origin, folder string) string {
+func RepoName(origin, folder string) string {
 	name := filepath.Base(filepath.FromSlash(strings.TrimSpace(folder)))
 	switch {
 	case origin == "", strings.Contains(origin, "::"), strings.ContainsFunc(origin, func(r rune) bool { return r < ' ' }):
