@@ -1,0 +1,316 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"fleetledger/agent"
+	"fleetledger/agent/runner"
+	"fleetledger/events"
+	"fleetledger/migrations/histories"
+	"fleetledger/projections"
+)
+
+// importWorkers are the records that are on their way at once: the relay commits
+// them together.
+const importWorkers = 8
+
+// importer sends what a history holds to a relay. Each item has its own
+// Idempotency-Key, so the relay itself knows what it has.
+type importer struct {
+	c     *agent.Client
+	began time.Time
+	// head was the log's last position before the import: a receipt that is not
+	// after it is of an earlier one.
+	head      events.Position
+	tailBytes int
+
+	mu     sync.Mutex
+	report importReport // guarded by mu
+	// records finds what W2M conclusions are about: tasks by id, and subjects by
+	// recordKey. Guarded by mu.
+	records map[[16]byte]string
+}
+
+func newImporter(ctx context.Context, c *agent.Client, tool histories.Tool, path string) (*importer, error) {
+	resp, err := c.Get(ctx, "/v1/limits", nil)
+	if err != nil {
+		return nil, err
+	}
+	var limits struct {
+		TailBytes int `json:"tail_bytes"`
+	}
+	if err := resp.Decode(&limits); err != nil {
+		return nil, err
+	}
+	head, err := strconv.ParseUint(resp.Header.Get("Ledger-Position"), 10, 64)
+	if err != nil {
+		return nil, fmt.Errorf("%s does not say its Ledger-Position: it may be no fleetledger relay", c.Address())
+	}
+	return &importer{
+		c: c, began: time.Now(), head: events.Position(head), tailBytes: limits.TailBytes,
+		report:  importReport{Tool: string(tool), Path: path, Machines: []string{}, Ends: map[string]int{}, Skipped: []importSkip{}},
+		records: map[[16]byte]string{},
+	}, nil
+}
+
+// run sends everything and returns when all answers are there. Its error is the
+// first that ended the import.
+func (im *importer) run(ctx context.Context, path string, o histories.Options) error {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	jobs := make(chan histories.Item)
+	var workers, open sync.WaitGroup
+	for range importWorkers {
+		workers.Go(func() {
+			for it := range jobs {
+				if err := im.send(ctx, it); err != nil {
+					stop(err)
+				}
+				open.Done()
+			}
+		})
+	}
+	progress := o.Progress
+	o.Progress = func(p histories.Progress) {
+		im.mu.Lock()
+		im.report.Files = p.Done
+		im.mu.Unlock()
+		progress(p)
+	}
+	var err error
+	for it, e := range histories.Read(ctx, histories.Tool(im.report.Tool), path, o) {
+		if e != nil {
+			err = e
+			break
+		}
+		if !im.count(it) {
+			continue
+		}
+		if it.Kind == histories.Concluded {
+			open.Wait() // what it is about must have its id
+		}
+		open.Add(1)
+		select {
+		case jobs <- it:
+		case <-ctx.Done():
+			open.Done()
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	close(jobs)
+	workers.Wait()
+	if err == nil || ctx.Err() != nil {
+		err = cause(ctx, err)
+	}
+	return err
+}
+
+func (im *importer) finished(complete bool) importReport {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	im.report.Complete = complete
+	im.report.ElapsedMS = time.Since(im.began).Milliseconds()
+	slices.Sort(im.report.Machines)
+	return im.report
+}
+
+// count adds an item to the report, and reports whether it is to be sent.
+func (im *importer) count(it histories.Item) bool {
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	r := &im.report
+	if it.NotOK {
+		r.NotOK++
+	}
+	switch it.Kind {
+	case histories.Ran:
+		r.Calls++
+		return true
+	case histories.NotARun:
+		r.Calls++
+		r.skip("call", it, it.Reason)
+	case histories.Repeated:
+		r.Repeated++
+	case histories.Unreadable:
+		r.skip("line", it, it.Reason)
+	case histories.Concluded:
+		r.Conclusions++
+		return true
+	}
+	return false
+}
+
+// send sends one item. An error ends the import.
+func (im *importer) send(ctx context.Context, it histories.Item) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	if it.Kind == histories.Concluded {
+		return im.sendConclusion(ctx, it)
+	}
+	record := it.Run.Record
+	if it.Run.Line != "" {
+		record.Argv, record.Masked = runner.ShellLine(it.Run.Line)
+	} else {
+		record.Masked = runner.Masked(record.Argv)
+	}
+	if record.Repo != "" {
+		record.Repo = runner.RepoName(record.Repo, record.Cwd)
+	}
+	record.Memory.ReasonCode = "IMPORTED" // this record was never a machine's own
+	resp, position, err := im.post(ctx, it, "/v1/memory", struct {
+		Record       events.MemoryRecord `json:"record"`
+		ImportedFrom string              `json:"imported_from"`
+	}{record, it.ImportedFrom()})
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	r := &im.report
+	switch {
+	case alreadyThere(err):
+		r.AlreadyThere++
+	case err != nil && stopOn(err):
+		return err
+	case err != nil:
+		r.skip("call", it, refusedAs(err))
+		return nil
+	case position <= im.head:
+		r.AlreadyThere++
+	default:
+		r.Imported++
+	}
+	r.Runs++
+	r.Ends[envelopeEndPlain(record.Envelope)]++
+	if record.Masked {
+		r.Masked++
+	}
+	if err == nil && !slices.Contains(r.Machines, record.Machine) {
+		r.Machines = append(r.Machines, record.Machine)
+	}
+	if it.Tool == histories.W2M && resp != nil {
+		var answer struct {
+			RecordID string `json:"record_id"`
+		}
+		if err := resp.Decode(&answer); err != nil {
+			return err
+		}
+		im.records[recordKey("task", it.TaskID)] = answer.RecordID
+		im.records[recordKey("subject", subjectText(events.Subject{Argv: record.Argv, ExitCode: record.ExitCode, At: record.EndedAt}))] = answer.RecordID
+	}
+	return nil
+}
+
+// sendConclusion sends a W2M conclusion about the record that it names. Without
+// one it is still kept, about nothing, with its subject in the text.
+func (im *importer) sendConclusion(ctx context.Context, it histories.Item) error {
+	c := it.Conclusion
+	body := concludeBody{Text: c.Text}
+	im.mu.Lock()
+	id := ""
+	if c.TaskID != "" {
+		id = im.records[recordKey("task", c.TaskID)]
+	}
+	if c.Subject != nil {
+		if exact := im.records[recordKey("subject", subjectText(*c.Subject))]; exact != "" {
+			id = exact
+		}
+	}
+	im.mu.Unlock()
+	switch {
+	case id != "":
+		body.About = &events.About{RecordID: id}
+	case c.Subject != nil:
+		body.Text += "\n\n(about " + subjectText(*c.Subject) + ")"
+	case c.TaskID != "":
+		body.Text += "\n\n(about W2M task " + c.TaskID + ")"
+	}
+	_, position, err := im.post(ctx, it, "/v1/conclusions", body)
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	switch {
+	case alreadyThere(err), err == nil && position <= im.head:
+		im.report.ConclusionsAlreadyThere++
+	case err != nil && stopOn(err):
+		return err
+	case err != nil:
+		im.report.skip("conclusion", it, refusedAs(err))
+	default:
+		im.report.ConclusionsImported++
+	}
+	return nil
+}
+
+func (im *importer) post(ctx context.Context, it histories.Item, path string, body any) (*agent.Response, events.Position, error) {
+	resp, err := im.c.Do(ctx, agent.Request{Method: http.MethodPost, Path: path, Body: body, Key: it.Key()})
+	if err != nil {
+		return nil, 0, err
+	}
+	var answer struct {
+		ApprovalID string `json:"approval_id"`
+		Receipt    struct {
+			Position events.Position `json:"position"`
+		} `json:"receipt"`
+	}
+	if err := resp.Decode(&answer); err != nil {
+		return nil, 0, err
+	}
+	if resp.Status == http.StatusAccepted {
+		return nil, 0, tryNext(fmt.Errorf("importing needs an approval for each record: the rules let this actor not record at once; %s was asked for and can be withdrawn", answer.ApprovalID),
+			"fleetledger rules list")
+	}
+	return resp, answer.Receipt.Position, nil
+}
+
+// alreadyThere reports whether err says that the item was imported before, with
+// another form: from a file that told more or less of it, or for another machine.
+func alreadyThere(err error) bool {
+	p, ok := errors.AsType[*agent.Problem](err)
+	return ok && p.Code == "IDEMPOTENCY_MISMATCH"
+}
+
+// refusedAs is the reason of a record that the relay did not take.
+func refusedAs(err error) string {
+	p, ok := errors.AsType[*agent.Problem](err)
+	if !ok || p.Code == "" {
+		return "the relay refused it"
+	}
+	var problems []events.Problem
+	if p.Fact("problems", &problems) && len(problems) > 0 {
+		return "the relay refused it: " + p.Code + " " + problems[0].Path + " " + problems[0].Code
+	}
+	return "the relay refused it: " + p.Code
+}
+
+// envelopeEndPlain is how a run ended, in few words.
+func envelopeEndPlain(e events.Envelope) string {
+	if e.ExitCode != nil {
+		return "exit " + strconv.Itoa(*e.ExitCode)
+	}
+	return strings.ReplaceAll(string(e.Outcome), "_", " ")
+}
+
+func subjectText(s events.Subject) string {
+	end := "no exit code"
+	if s.ExitCode != nil {
+		end = "exit " + strconv.Itoa(*s.ExitCode)
+	}
+	if s.At.IsZero() {
+		return projections.CommandLine(s.Argv) + ", " + end
+	}
+	return projections.CommandLine(s.Argv) + ", " + end + ", " + s.At.UTC().Format(time.RFC3339)
+}
+
+// recordKey is a short name for what a conclusion can be about.
+func recordKey(kind, name string) [16]byte {
+	sum := events.SumHash(kind, name)
+	return [16]byte(sum[:16])
+}
