@@ -14,6 +14,7 @@ import (
 	"fleetledger/agent"
 	"fleetledger/agent/runner"
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 	"fleetledger/migrations/histories"
 	"fleetledger/projections"
 )
@@ -168,6 +169,7 @@ func (im *importer) send(ctx context.Context, it histories.Item) error {
 		record.Repo = runner.RepoName(record.Repo, record.Cwd)
 	}
 	record.Memory.ReasonCode = "IMPORTED" // this record was never a machine's own
+	record = secrets.MaskRecord(record)
 	resp, position, err := im.post(ctx, it, "/v1/memory", struct {
 		Record       events.MemoryRecord `json:"record"`
 		ImportedFrom string              `json:"imported_from"`
@@ -233,6 +235,7 @@ func (im *importer) sendConclusion(ctx context.Context, it histories.Item) error
 	case c.TaskID != "":
 		body.Text += "\n\n(about W2M task " + c.TaskID + ")"
 	}
+	body.Text, _ = secrets.Mask(body.Text)
 	_, position, err := im.post(ctx, it, "/v1/conclusions", body)
 	im.mu.Lock()
 	defer im.mu.Unlock()

@@ -26,9 +26,9 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"fleetledger/events"
+	"fleetledger/events/secrets"
 )
 
 // Tool is one whose history can be read.
@@ -254,30 +254,23 @@ func MachineID(host string) string {
 }
 
 // output is an output stream of which text is there: all of it if whole, else
-// some, of size bytes if that is known.
+// some, of size bytes if that is known. Secrets in its tail are masked.
 func (r *reading) output(text string, whole bool, size int64) events.Output {
 	text = clean(text)
-	o := events.Output{Bytes: max(size, int64(len(text))), Tail: tail(text, r.TailBytes), Truncated: !whole || len(text) > r.TailBytes}
+	end, cut := secrets.MaskTail(text[max(0, len(text)-r.TailBytes-beforeTail):], r.TailBytes)
+	o := events.Output{Bytes: max(size, int64(len(text))), Tail: end, Truncated: !whole || cut || len(text) > r.TailBytes}
 	if whole {
 		o.SHA256 = sha256.Sum256([]byte(text))
 	}
 	return o
 }
 
+// beforeTail is how much before a tail is looked at: a secret that the tail would
+// cut is known by its beginning, or by the name before it.
+const beforeTail = 512
+
 // notRecorded is an output of which the tool kept nothing.
 var notRecorded = events.Output{Truncated: true}
-
-// tail is the end of s: at most n bytes, from the start of a character on.
-func tail(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	s = s[len(s)-n:]
-	for len(s) > 0 && !utf8.RuneStart(s[0]) {
-		s = s[1:]
-	}
-	return s
-}
 
 // clean is s as JSON can carry it.
 func clean(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }

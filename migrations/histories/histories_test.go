@@ -239,3 +239,15 @@ func TestKeysNeverChange(t *testing.T) {
 		t.Errorf("%s", got)
 	}
 }
+
+// A secret that the tail would cut in two is known by what is before the cut.
+func TestSecretAcrossTheCut(t *testing.T) {
+	secret := "ghp_" + "R7xK2mQ9vT4wZ8bN3cL6pY1sD5fG0hJaE2uX" // apart, so that this file is no leak
+	r := &reading{Options: Options{TailBytes: 100}}
+	for after := 60; after < 110; after++ {
+		o := r.output("token "+secret+" "+strings.Repeat("x", after), true, 0)
+		if strings.Contains(o.Tail, secret[20:]) || len(o.Tail) > 100 || !o.Truncated || o.Bytes != int64(len(secret)+7+after) {
+			t.Errorf("%d after it: %+v", after, o)
+		}
+	}
+}
