@@ -140,6 +140,19 @@ func (x *index) addRun(r *Run) {
 	x.runsOf[r.Command] = append(x.runsOf[r.Command], r)
 }
 
+// typedLine is the line that a shell was given, as in sh -c LINE, empty for every
+// other command: whoever asks for it pastes it without the sh and its quotes.
+func typedLine(argv []string) string {
+	if len(argv) != 3 || argv[1] != "-c" && argv[1] != "-lc" {
+		return ""
+	}
+	switch argv[0] {
+	case "sh", "bash", "dash", "zsh":
+		return argv[2]
+	}
+	return ""
+}
+
 // RunFilter narrows a list of runs; empty fields match everything.
 type RunFilter struct {
 	Machine, Repo string
@@ -224,8 +237,8 @@ type Tried struct {
 
 // Tried answers "what did we already try?": runs grouped by command, repository
 // and machine, the same command first, then the same phrase, then the same words,
-// each found in the command, its tags or its conclusions. Within a rank the
-// newest comes first.
+// each found in the command, its tags or its conclusions. A shell's line (sh -c
+// LINE) is the same command as LINE. Within a rank the newest comes first.
 func (s *State) Tried(query string, f RunFilter, limit int) []Tried {
 	query = strings.Join(strings.Fields(query), " ")
 	folded := strings.ToLower(query)
@@ -298,10 +311,11 @@ func (g *Tried) add(r *Run, concluded map[string][]*Conclusion) {
 // matches returns the rank at which a run answers a query, len(matchOrder) for
 // not at all. An empty query is answered by every run.
 func (x *index) matches(r *Run, query, folded string, words []string) int {
-	if r.Command == query || strings.Join(r.Argv, " ") == query {
+	line := typedLine(r.Argv)
+	if r.Command == query || strings.Join(r.Argv, " ") == query || line != "" && strings.Join(strings.Fields(line), " ") == query {
 		return 0
 	}
-	text := strings.ToLower(r.Command + "\n" + strings.Join(r.Tags, "\n"))
+	text := strings.ToLower(r.Command + "\n" + line + "\n" + strings.Join(r.Tags, "\n"))
 	for _, id := range []string{r.TaskID, r.RecordID} {
 		for _, c := range x.concluded[id] {
 			text += "\n" + strings.ToLower(c.Text)
