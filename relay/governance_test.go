@@ -296,3 +296,87 @@ func TestLimitsAreSettable(t *testing.T) {
 	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/events", event(140_000)) }).want(413, "BODY_TOO_LARGE").has("limit", "131072")
 	f.unchanged(func() answer { return f.do("root", "PATCH", "/v1/settings", `{"batch_events":1001}`) }).want(422, "INVALID")
 }
+
+// The worked cases of bands, of who may approve, and of derived actors, over HTTP.
+func TestWorkedCasesOfApproversOverHTTP(t *testing.T) {
+	raw, err := os.ReadFile("../commands/gate/testdata/authority.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type who struct {
+		ID    string `json:"id"`
+		Level int    `json:"level"`
+	}
+	var cases struct {
+		Bands []struct {
+			Level    int `json:"level"`
+			Required int `json:"required_approver_level"`
+		} `json:"bands"`
+		MayApprove []struct {
+			Approver who `json:"approver"`
+			Subject  who `json:"subject"`
+			Want     struct {
+				OK       bool `json:"ok"`
+				Required int  `json:"required"`
+			} `json:"want"`
+		} `json:"may_approve"`
+		Derive []struct {
+			Parent who `json:"parent"`
+			Child  struct {
+				Level *int `json:"level"`
+				Cap   *int `json:"cap"`
+			} `json:"child"`
+			Want struct {
+				Level  int  `json:"level"`
+				Capped bool `json:"capped"`
+			} `json:"want"`
+		} `json:"derive"`
+	}
+	if err := json.Unmarshal(raw, &cases); err != nil {
+		t.Fatal(err)
+	}
+	if len(cases.Bands) != 101 || len(cases.MayApprove) < 40 || len(cases.Derive) < 30 {
+		t.Fatal("the worked cases are not all there")
+	}
+	f := newFleet(t)
+	// Whoever is outside the scope asks; whoever is inside may do it.
+	f.do("root", "POST", "/v1/rules", `{"action":"worked.case","min_level":0,"scope":"in"}`).want(201)
+	ask := func(id string) string {
+		return f.do(id, "POST", "/v1/gates", `{"action":"worked.case","request_approval":true}`).want(200).text("approval_id")
+	}
+	register := func(id string, level int, scopes string) string {
+		f.register("root", fmt.Sprintf(`{"id":%q,"kind":"human","authority_level":%d%s}`, id, level, scopes))
+		return id
+	}
+	for _, c := range cases.Bands {
+		approval := ask(register(fmt.Sprintf("band%d", c.Level), c.Level, ""))
+		f.do("root", "GET", "/v1/approvals/"+approval, "").want(200).has("required_level", fmt.Sprint(c.Required))
+	}
+	for i, c := range cases.MayApprove {
+		subject := register(fmt.Sprintf("subject%d", i), c.Subject.Level, "")
+		approver := subject
+		if c.Approver.ID != c.Subject.ID {
+			approver = register(fmt.Sprintf("approver%d", i), c.Approver.Level, `,"scopes":["in"]`)
+		}
+		approval := ask(subject)
+		f.do("root", "GET", "/v1/approvals/"+approval, "").want(200).has("required_level", fmt.Sprint(c.Want.Required))
+		a := f.do(approver, "POST", "/v1/approvals/"+approval+"/settle", `{"outcome":"granted","reason":"worked"}`)
+		if c.Want.OK {
+			a.want(200)
+		} else {
+			a.want(403, "APPROVER_NOT_ENTITLED")
+		}
+	}
+	for i, c := range cases.Derive {
+		parent := register(fmt.Sprintf("parent%d", i), c.Parent.Level, "")
+		body := fmt.Sprintf(`{"id":"child%d","kind":"agent","parent":%q`, i, parent)
+		if c.Child.Level != nil {
+			body += fmt.Sprintf(`,"authority_level":%d`, *c.Child.Level)
+		}
+		if c.Child.Cap != nil {
+			body += fmt.Sprintf(`,"cap":%d`, *c.Child.Cap)
+		}
+		f.do(parent, "POST", "/v1/actors", body+"}").want(201).
+			has("actor.authority_level", fmt.Sprint(c.Want.Level), "capped", fmt.Sprint(c.Want.Capped))
+	}
+}
