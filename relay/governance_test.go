@@ -380,3 +380,63 @@ func TestWorkedCasesOfApproversOverHTTP(t *testing.T) {
 			has("actor.authority_level", fmt.Sprint(c.Want.Level), "capped", fmt.Sprint(c.Want.Capped))
 	}
 }
+
+// Fifty clients settle one approval at once, half granting and half refusing, while
+// its time runs out: one event is recorded, and everyone else is told of it.
+func TestFiftySettleWhileItExpires(t *testing.T) {
+	f := newFleet(t).people()
+	f.do("root", "PATCH", "/v1/settings", `{"approval_expires_s":1}`).want(200)
+	f.do("root", "POST", "/v1/rules", `{"action":"deploy.prod","min_level":50}`).want(201)
+	outcomes := map[string]int{}
+	rounds := 30
+	if testing.Short() {
+		rounds = 10
+	}
+	for round := range rounds {
+		asked := f.do("ana", "POST", "/v1/gates", `{"action":"deploy.prod","request_approval":true}`).want(200)
+		id := asked.text("approval_id")
+		before := f.ledger.Log().Durable()
+		answers := make([]answer, 50)
+		start := make(chan struct{})
+		var clients sync.WaitGroup
+		for i := range answers {
+			clients.Go(func() {
+				<-start
+				who, outcome := "cy", "granted"
+				if i%2 == 0 {
+					who, outcome = "di", "refused"
+				}
+				answers[i] = f.do(who, "POST", "/v1/approvals/"+id+"/settle", fmt.Sprintf(`{"outcome":%q,"reason":"race"}`, outcome))
+			})
+		}
+		clients.Go(func() {
+			<-start
+			time.Sleep(time.Duration(round) * 40 * time.Microsecond) // sooner or later: either may win
+			f.skew.Add(int64(2 * time.Second))
+			if err := f.ledger.Sweep(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		close(start)
+		clients.Wait()
+		if n := f.ledger.Log().Durable() - before; n != 1 {
+			t.Fatalf("round %d: %d events were recorded", round, n)
+		}
+		ended := f.do("ana", "GET", "/v1/approvals/"+id, "").want(200).text("status")
+		outcomes[ended]++
+		won := 0
+		for _, a := range answers {
+			if a.status == http.StatusOK {
+				won++
+				a.has("outcome", ended)
+				continue
+			}
+			a.want(409, "APPROVAL_ENDED").has("outcome", ended)
+		}
+		if want := map[bool]int{true: 0, false: 1}[ended == "expired"]; won != want {
+			t.Errorf("round %d: %d were told that they settled it, it is %s", round, won, ended)
+		}
+		f.skew.Add(int64(2 * time.Second))
+	}
+	t.Logf("ended as %v", outcomes)
+}
