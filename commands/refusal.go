@@ -2,8 +2,6 @@ package commands
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"fleetledger/events"
@@ -64,9 +62,6 @@ func (r *Refusal) With(name string, value any) *Refusal {
 	r.Facts[name] = value
 	return r
 }
-
-// FactNames are the names of the facts, sorted.
-func (r *Refusal) FactNames() []string { return slices.Sorted(maps.Keys(r.Facts)) }
 
 func refuse(c Class, code, format string, args ...any) *Refusal {
 	return &Refusal{Class: c, Code: code, Detail: fmt.Sprintf(format, args...)}

@@ -101,20 +101,28 @@ func (tx *tx) indexTask(id string, t *Task, r events.Record) {
 	case events.TaskSettled{}.Kind():
 		tx.effect(func(s *State) { s.index.taskByID[id].Settled = pos })
 	case events.TaskReported{}.Kind():
-		tx.indexReport(id, r)
+		// What Apply has decoded just now.
+		for _, l := range t.Legs {
+			for _, a := range l.Attempts {
+				if a.Report == pos {
+					tx.indexReport(id, r, events.TaskReported{Machine: l.Machine, Attempt: a.Number, Envelope: *a.Envelope, Late: a.Late})
+				}
+			}
+		}
 	}
 }
 
-// indexLate is indexTask for the events that may follow a task's settlement.
+// indexLate is indexTask for the events that may follow a task's settlement. Of
+// an erased one nothing is left to list.
 func (tx *tx) indexLate(id string, r events.Record) error {
-	if r.Header.Type == (events.TaskReported{}).Kind() {
-		tx.indexReport(id, r)
+	if r.Erased {
 		return nil
 	}
-	if _, err := events.Decode(r); err != nil && !r.Erased {
-		return err
+	e, err := events.Decode(r)
+	if rep, ok := e.(events.TaskReported); ok {
+		tx.indexReport(id, r, rep)
 	}
-	return nil
+	return err
 }
 
 // page returns up to limit entries that lie after the cursor and match, newest

@@ -114,11 +114,7 @@ func newRun(r events.Record, e events.Envelope, argv []string) *Run {
 }
 
 // indexReport lists a report as a run. The command is the task's.
-func (tx *tx) indexReport(id string, r events.Record) {
-	e, err := events.DecodeAs[events.TaskReported](r)
-	if err != nil {
-		return // erased: nothing of it is left to list
-	}
+func (tx *tx) indexReport(id string, r events.Record, e events.TaskReported) {
 	tx.effect(func(s *State) {
 		entry := s.index.taskByID[id]
 		if entry == nil {

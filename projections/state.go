@@ -305,7 +305,7 @@ func (tx *tx) applyToken(r events.Record) error {
 
 func (tx *tx) applyTask(id string, r events.Record) error {
 	if r.Header.Type == (events.ConclusionRecorded{}).Kind() {
-		if err := tx.applyMemory(r); err != nil {
+		if err := tx.applyMemory(r); err != nil || tx.task(id) == nil {
 			return err
 		}
 	}

@@ -145,7 +145,7 @@ func TestRepoNameTellsNoSecret(t *testing.T) {
 		"https://%zz:s3@example.org/":           "top",
 		"https://example.org/a\x1b[2J":          "top",
 	} {
-		if got := RepoName(origin, "/home/me/top"); got != want {
+		if got := RepoName(origin, "/src/top"); got != want {
 			t.Errorf("%q: %q, want %q", origin, got, want)
 		}
 	}

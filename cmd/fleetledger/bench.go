@@ -258,7 +258,7 @@ func (a *app) benchReferenceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "reference",
 		Short:   "Serve the bare ceiling that appends are measured beside",
-		Example: `  fleetledger bench reference --data /tmp/ceiling --listen 127.0.0.1:0`,
+		Example: `  fleetledger bench reference --data ceiling --listen 127.0.0.1:0`,
 		Hidden:  true,
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
