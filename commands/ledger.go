@@ -3,6 +3,7 @@ package commands
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ type Ledger struct {
 
 	rules  atomic.Pointer[ruleList]
 	leases leases
+	turns  turns
 }
 
 // Random is where ids, salts and secrets come from.
@@ -115,6 +117,10 @@ func (d *decided) add(stream events.Stream, id string, e events.Event) {
 	d.changes = append(d.changes, change{stream: stream, id: id, event: e, kind: e.Kind()})
 }
 
+func (d *decided) writes(s events.Stream) bool {
+	return slices.ContainsFunc(d.changes, func(c change) bool { return c.stream == s })
+}
+
 // maxTries bounds how often a decision is made anew because what it rested on
 // has moved.
 const maxTries = 64
@@ -128,7 +134,9 @@ func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (dec
 			return r, err
 		}
 	}
-	for range maxTries {
+	release := func() {}
+	defer func() { release() }()
+	for try := range maxTries {
 		v := l.view(c)
 		if c.ApprovalID != "" {
 			g, err := l.approvalGate(ctx, c.ApprovalID)
@@ -156,7 +164,16 @@ func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (dec
 			// The caller's own expectation: it looks again, not the ledger.
 			return Result{}, refuse(Conflict, "REVISION_CONFLICT", "%v", conflict).
 				With("stream", conflict.Stream).With("expected", conflict.Expected).With("actual", conflict.Actual)
-		case errors.As(err, &conflict), errors.As(err, &taken), errors.Is(err, events.ErrTooLate):
+		case errors.As(err, &conflict):
+			// Whoever only relied on the stream goes before those who write it, and so
+			// mostly finds it still; writers are in each other's way until they queue.
+			if try == 0 && d.writes(conflict.Stream) {
+				if release, err = l.turns.take(ctx, conflict.Stream); err != nil {
+					return Result{}, err
+				}
+			}
+			continue
+		case errors.As(err, &taken), errors.Is(err, events.ErrTooLate):
 			continue
 		case errors.As(err, &mismatch):
 			return Result{}, keyMismatch(mismatch.First)

@@ -16,9 +16,11 @@ import (
 )
 
 // racing gives the world a source of ids that many may draw from at once.
-func (w *world) racing() {
+func (w *world) racing() { w.racingOn(w.Log()) }
+
+func (w *world) racingOn(log events.Log) {
 	var n atomic.Uint64
-	w.Ledger = commands.New(w.Log(), w.State(), commands.Random{
+	w.Ledger = commands.New(log, w.State(), commands.Random{
 		ID:    func() string { return fmt.Sprintf("00000000-0000-7000-a000-%012d", n.Add(1)) },
 		Bytes: func(b []byte) { clear(b) },
 	})
@@ -203,5 +205,42 @@ func TestDecisionsUnderChangingRules(t *testing.T) {
 	changes.Wait()
 	if got[""] != 16 {
 		t.Errorf("got %v", got)
+	}
+}
+
+// diskLog takes as long for an append as a disk does, so that all who decide
+// meanwhile do so at the same revision.
+type diskLog struct{ events.Log }
+
+func (l diskLog) Append(ctx context.Context, a events.Append) (events.Appended, error) {
+	time.Sleep(time.Millisecond)
+	return l.Log.Append(ctx, a)
+}
+
+// A crowd that writes one stream is served whole, though only one of all that
+// decided at a revision is recorded: many more at once than anybody tries.
+func TestCrowdsOnOneStream(t *testing.T) {
+	w := newWorld(t)
+	w.racingOn(diskLog{w.Log()})
+	const crowd = 200
+	level := events.Level(1)
+	name := func(i int) string { return fmt.Sprintf("m%d", i) }
+	if got := all(crowd, func(i int) error {
+		_, err := w.RegisterActor(w.ctx(), as("root"), commands.RegisterActor{ID: name(i), Kind: events.Machine, AuthorityLevel: &level})
+		return err
+	}); got[""] != crowd {
+		t.Fatalf("%d registrations at once: %v", crowd, got)
+	}
+	task := commands.SubmitTask{TaskCommand: events.TaskCommand{Argv: []string{"true"}, Mode: events.Replicate, Attempts: 1}}
+	const legs = 120
+	for i := range legs {
+		task.Targets = append(task.Targets, name(i))
+	}
+	id := w.ok(w.SubmitTask(w.ctx(), as("root"), task)).Records[0].Header.Stream[len("task-"):]
+	if got := all(legs, func(i int) error {
+		_, err := w.ClaimTask(w.ctx(), as(name(i)), commands.ClaimTask{TaskID: string(id), Machine: name(i)})
+		return err
+	}); got[""] != legs {
+		t.Errorf("%d claims of one task at once: %v", legs, got)
 	}
 }

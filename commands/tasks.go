@@ -190,8 +190,23 @@ func tooLarge(code string, actual, limit int, what string) *Refusal {
 	return refuse(TooLarge, code, "%d %s, at most %d are taken", actual, what, limit).With("limit", limit).With("actual", actual)
 }
 
+// TaskAfter returns the task that an event of its stream is about, as it was after
+// that event.
+func (l *Ledger) TaskAfter(ctx context.Context, r events.Record) (*projections.Task, error) {
+	id, _ := entityOf(r.Header.Stream)
+	if t := l.state.OpenTask(id); t != nil && t.Revision == r.Header.Revision {
+		return t, nil // nothing came after it, which is how it mostly is
+	}
+	return l.Task(ctx, id, r.Header.Position)
+}
+
 // Task returns a task as of position at (0: now). Refusal: TASK_NOT_FOUND.
 func (l *Ledger) Task(ctx context.Context, id string, at events.Position) (*projections.Task, error) {
+	if at == 0 {
+		if t := l.state.OpenTask(id); t != nil {
+			return t, l.readable(ctx)
+		}
+	}
 	if err := l.readable(ctx); err != nil {
 		return nil, err
 	}

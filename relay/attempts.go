@@ -21,12 +21,11 @@ type claimReply struct {
 }
 
 func (c *call) claimTask(in claimBody) (claimReply, error) {
-	id := c.path("id")
-	e, rec, err := recorded[events.TaskClaimed](c.ledger.ClaimTask(c.ctx(), c.caller, commands.ClaimTask{TaskID: id, Machine: in.Machine}))
+	e, rec, err := recorded[events.TaskClaimed](c.ledger.ClaimTask(c.ctx(), c.caller, commands.ClaimTask{TaskID: c.path("id"), Machine: in.Machine}))
 	if err != nil {
 		return claimReply{}, err
 	}
-	t, err := c.ledger.Task(c.ctx(), id, rec.Header.Position)
+	t, err := c.ledger.TaskAfter(c.ctx(), rec)
 	if err != nil {
 		return claimReply{}, err
 	}
@@ -138,18 +137,22 @@ func (c *call) reportAttempt(in reportBody) (reportReply, error) {
 	if err != nil {
 		return reportReply{}, err
 	}
-	id := c.path("id")
-	res, err := c.ledger.ReportAttempt(c.ctx(), c.caller, commands.ReportAttempt{TaskID: id, Attempt: n, Envelope: envelope})
+	res, err := c.ledger.ReportAttempt(c.ctx(), c.caller, commands.ReportAttempt{TaskID: c.path("id"), Attempt: n, Envelope: envelope})
 	e, rec, err := recorded[events.TaskReported](res, err)
 	if err != nil {
 		return reportReply{}, err
 	}
-	t, err := c.ledger.Task(c.ctx(), id, res.Records[len(res.Records)-1].Header.Position)
+	out := reportReply{Receipt: receiptOf(rec), Late: e.Late, Status: projections.TaskSettled}
+	if settled, ok := res.Has(events.TaskSettled{}.Kind()); ok {
+		s, err := events.DecodeAs[events.TaskSettled](settled)
+		out.Verdict = s.Verdict
+		return out, err
+	}
+	t, err := c.ledger.TaskAfter(c.ctx(), rec)
 	if err != nil {
 		return reportReply{}, err
 	}
-	out := reportReply{Receipt: receiptOf(rec), Late: e.Late, Status: t.Status}
-	if t.Status == projections.TaskSettled {
+	if out.Status = t.Status; t.Status == projections.TaskSettled {
 		out.Verdict = t.Verdict
 	}
 	return out, nil
