@@ -17,8 +17,9 @@ import (
 
 func (a *app) benchCommand() *cobra.Command {
 	return a.group("bench", "Measure this program on this machine", `  fleetledger bench append
-  fleetledger bench append --clients 64 --batch 100 --rounds 5`,
-		a.benchAppendCommand(), a.benchReferenceCommand())
+  fleetledger bench append --clients 64 --batch 100 --rounds 5
+  fleetledger bench fleet --out bench-fleet`,
+		a.benchAppendCommand(), a.benchFleetCommand(), a.benchReferenceCommand())
 }
 
 // appendBench is a run of bench append.

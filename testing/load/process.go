@@ -16,6 +16,7 @@ type Process struct {
 	Addr string // host:port
 
 	name   string
+	pid    int
 	kill   context.CancelFunc
 	exited chan struct{}
 	status string // how it ended by itself; set before exited is closed
@@ -39,6 +40,7 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 		kill()
 		return nil, err
 	}
+	p.pid = cmd.Process.Pid
 	go func() {
 		_ = cmd.Wait() // ProcessState tells
 		if run.Err() == nil {
@@ -81,6 +83,16 @@ func (p *Process) Kill() {
 	p.kill()
 	<-p.exited
 }
+
+// Usage is what a process has used.
+type Usage struct {
+	CPU           time.Duration
+	ResidentBytes int64
+}
+
+// Usage returns what the process has used until now; errors.ErrUnsupported where
+// the system does not tell.
+func (p *Process) Usage() (Usage, error) { return usage(p.pid) }
 
 // endTime is how long a server that fails may take to be gone.
 const endTime = time.Second

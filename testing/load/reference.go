@@ -70,10 +70,16 @@ func (r *Reference) Close() error {
 	return r.db.Close()
 }
 
-// Handler serves POST /v1/events and, for the length of the log, GET /v1/limits.
+// Handler serves POST /v1/events, a bare fleet's paths and, for the length of the
+// log, GET /v1/limits.
 func (r *Reference) Handler() http.Handler {
 	router := chi.NewRouter()
 	router.Post("/v1/events", r.post)
+	f := &referenceFleet{Reference: r, offers: map[string]chan string{}}
+	router.Get("/v1/machines/{id}/offers", f.follow)
+	router.Post("/v1/tasks", f.submit)
+	router.Post("/v1/tasks/{id}/claim", f.record)
+	router.Post("/v1/tasks/{id}/attempts/{n}/report", f.record)
 	router.Get("/v1/limits", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Ledger-Position", strconv.FormatUint(r.last.Load(), 10))
 		_, _ = io.WriteString(w, "{}\n") // a reader that went away does not matter
