@@ -59,11 +59,7 @@ func ReadForAudit(dir string, opts Options, fn func(events.Position, events.Reco
 		return Audit{}, fmt.Errorf("there is no log in %s", dir)
 	}
 	logger := newPebbleLogger(opts.Logger, nil)
-	var db *pebble.DB
-	err = logger.await(func() (err error) {
-		db, err = pebble.Open(path, opts.pebbleOptions(nil, true, logger))
-		return err
-	})
+	db, err := openDatabase(path, opts.pebbleOptions(nil, true, logger), logger)
 	if errors.Is(err, events.ErrLocked) {
 		return Audit{}, err
 	}
@@ -79,13 +75,13 @@ func ReadForAudit(dir string, opts Options, fn func(events.Position, events.Reco
 	if logger.isStuck() {
 		return a.out, err
 	}
-	return a.out, errors.Join(err, logger.await(db.Close))
+	return a.out, errors.Join(err, db.Close())
 }
 
 type auditor struct {
 	dir  string
 	opts Options
-	db   *pebble.DB
+	db   *database
 	cuts []walCut // where WALs stop being readable
 	out  Audit
 }
@@ -162,9 +158,9 @@ func (a *auditor) damaged(p events.Position, format string, args ...any) {
 
 // checkMeta compares whose log this is with whose anchor it is.
 func (a *auditor) checkMeta() {
-	v, closer, err := a.db.Get(metaKey)
+	v, found, err := a.db.Get(metaKey)
 	switch {
-	case errors.Is(err, pebble.ErrNotFound):
+	case err == nil && !found:
 		if a.out.Anchor != nil {
 			a.damaged(1, "the database has lost the log's id; the anchor names %d events", a.out.Anchor.Size)
 		}
@@ -173,7 +169,6 @@ func (a *auditor) checkMeta() {
 		a.damaged(1, "the log's id cannot be read: %v", err)
 		return
 	}
-	defer closer.Close()
 	id, fleet, err := parseMeta(v)
 	if err != nil {
 		a.damaged(1, "%v", err)

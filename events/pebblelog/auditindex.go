@@ -203,11 +203,14 @@ func (a *auditor) checkHeaders() error {
 	}
 	defer r.close()
 	has := func(p events.Position, key []byte, what string) error {
-		_, closer, err := a.db.Get(key)
+		_, found, err := a.db.Get(key)
+		if err == nil && !found {
+			err = errMissing
+		}
 		if err != nil {
 			return a.report(p, "%s: %v", what, err)
 		}
-		return closer.Close()
+		return nil
 	}
 	for p := events.Position(1); p <= events.Position(a.out.Size); p++ {
 		rec, err := r.read(p)

@@ -1,10 +1,14 @@
 package pebblelog
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -44,9 +48,8 @@ func (o Options) pebbleOptions(lock *pebble.Lock, readOnly bool, logger *pebbleL
 				logger.log.Error("Pebble found a damaged file; run an audit", "file", info.Path, "error", info.Details)
 			},
 			// Pebble tries again by itself; if it gives up, it calls Fatalf.
-			BackgroundError: func(err error) {
-				logger.log.Error("Pebble: background work failed", "error", err)
-			},
+			BackgroundError: logger.backgroundError,
+			FlushEnd:        logger.flushEnd,
 		},
 	}
 	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10) // the other levels take it from here
@@ -56,12 +59,77 @@ func (o Options) pebbleOptions(lock *pebble.Lock, readOnly bool, logger *pebbleL
 	return opts
 }
 
+// database is an open Pebble database. What it adds to one makes sure that nobody
+// but the engine's own goroutines waits for a database that is stuck: it may hold
+// any of its locks, and letting go of an iterator takes one.
+type database struct {
+	*pebble.DB
+	logger *pebbleLogger
+}
+
+// openDatabase opens the database at path. logger is the one in opts.
+func openDatabase(path string, opts *pebble.Options, logger *pebbleLogger) (*database, error) {
+	d := &database{logger: logger}
+	err := logger.await(func() error {
+		db, err := pebble.Open(path, opts)
+		if err == nil {
+			d.DB = db
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close closes the database, unless it is stuck.
+func (d *database) Close() error { return d.logger.await(d.DB.Close) }
+
+// NewIter is Pebble's, with an iterator that can always be closed.
+func (d *database) NewIter(o *pebble.IterOptions) (*iterator, error) {
+	it, err := d.DB.NewIter(o)
+	if err != nil {
+		return nil, err
+	}
+	return &iterator{Iterator: it, logger: d.logger}, nil
+}
+
+// Get returns a copy of the value of key, and whether there is one.
+func (d *database) Get(key []byte) (value []byte, found bool, err error) {
+	v, closer, err := d.DB.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	value = bytes.Clone(v)
+	_ = d.logger.await(closer.Close) // only returns what Get would have
+	return value, true, nil
+}
+
+// iterator is one of Pebble's.
+type iterator struct {
+	*pebble.Iterator
+	logger *pebbleLogger
+}
+
+// Close lets go of what the iterator uses. A stuck database keeps it.
+func (it *iterator) Close() error { return it.logger.await(it.Iterator.Close) }
+
 // pebbleLogger is what Pebble tells its troubles to. Each open database has one
 // of its own.
 type pebbleLogger struct {
 	log *slog.Logger
 	// then is told why the database is stuck, once; it may be nil.
 	then func(error)
+	// flushEnded is how the last flush ended, flushing why flushes fail at present.
+	// Pebble ends a flush of nothing with an error too, but reports that one no
+	// further.
+	flushEnded, flushing atomic.Pointer[error]
+	// flushFailed is told why a memtable cannot be written; it may be nil.
+	flushFailed func(error)
 
 	once  sync.Once
 	stuck chan struct{} // closed when the database is stuck: it holds locks for ever
@@ -81,6 +149,29 @@ func (l *pebbleLogger) Infof(format string, args ...any) {
 func (l *pebbleLogger) Errorf(format string, args ...any) {
 	l.log.Error("Pebble: " + fmt.Sprintf(format, args...))
 }
+
+func (l *pebbleLogger) flushEnd(info pebble.FlushInfo) {
+	l.flushEnded.Store(&info.Err)
+	l.flushing.Store(nil)
+}
+
+// backgroundError takes what Pebble could not do. Pebble tries again, for ever.
+func (l *pebbleLogger) backgroundError(err error) {
+	l.log.Error("Pebble: background work failed", "error", err)
+	// Appends would soon wait for a flush that always fails. On a full disk they
+	// are refused before, and space may come back.
+	ended := l.flushEnded.Load()
+	if ended == nil || *ended == nil || !errors.Is(err, *ended) {
+		return
+	}
+	l.flushing.Store(&err)
+	if l.flushFailed != nil && !errors.Is(err, syscall.ENOSPC) {
+		l.flushFailed(fmt.Errorf("write a memtable to its file: %w", err))
+	}
+}
+
+// flushFails reports whether the last flush failed.
+func (l *pebbleLogger) flushFails() bool { return l.flushing.Load() != nil }
 
 // Fatalf never returns. Where Pebble calls it after a failed write, it would
 // otherwise go on as if the write had succeeded, and acknowledge what is not on
@@ -122,9 +213,12 @@ func (l *pebbleLogger) protect(f func() error) (err error) {
 	return f()
 }
 
-// await runs f, which calls Pebble, and returns even if Pebble calls Fatalf in
-// it and f never does.
+// await runs f, which calls Pebble, and returns even if f never does because the
+// database is stuck.
 func (l *pebbleLogger) await(f func() error) error {
+	if l.isStuck() {
+		return l.err
+	}
 	done := make(chan error, 1)
 	go func() { done <- l.protect(f) }()
 	select {

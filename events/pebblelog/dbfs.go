@@ -3,6 +3,7 @@ package pebblelog
 import (
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -21,9 +22,15 @@ type pebbleFS struct {
 	logger *pebbleLogger
 }
 
+// flushRetry is how long a flush waits after another has failed.
+const flushRetry = 100 * time.Millisecond
+
 func (f *pebbleFS) Unwrap() vfs.FS { return f.FS }
 
 func (f *pebbleFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if strings.HasSuffix(name, ".sst") && f.logger.flushFails() {
+		time.Sleep(flushRetry) // Pebble itself would try again at once, and again
+	}
 	file, err := f.FS.Create(name, c)
 	if err == nil && strings.HasPrefix(f.FS.PathBase(name), "MANIFEST-") {
 		// Pebble next names the manifest as the current one, and syncs the directory

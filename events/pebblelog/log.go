@@ -66,7 +66,7 @@ type Log struct {
 	opts   Options
 	clock  *events.Clock
 	lock   *pebble.Lock
-	db     *pebble.DB
+	db     *database
 	logger *pebbleLogger
 
 	queue queue
@@ -158,6 +158,10 @@ func (l *Log) Wait(ctx context.Context, p events.Position) error {
 	return l.waiters.wait(ctx, p, &l.durable)
 }
 
+// closeTimeout is how long an engine in trouble may take to end its work: what
+// failed, or waits for space, may never end.
+const closeTimeout = 2 * time.Second
+
 // Close implements events.Log. When the engine failed, it returns why.
 func (l *Log) Close() error {
 	l.closing.Do(func() { l.closeErr = l.shut() })
@@ -165,6 +169,9 @@ func (l *Log) Close() error {
 }
 
 func (l *Log) shut() error {
+	done := make(chan struct{})
+	defer close(done)
+	go l.abandon(done)
 	l.queue.close()
 	stopped := make(chan struct{})
 	go func() {
@@ -200,6 +207,23 @@ func (l *Log) shut() error {
 		return fmt.Errorf("close %s: %w", l.dir, err)
 	}
 	return nil
+}
+
+// abandon gives the database up when closing it takes long and will not end.
+func (l *Log) abandon(done <-chan struct{}) {
+	late := time.NewTicker(closeTimeout)
+	defer late.Stop()
+	for {
+		select {
+		case <-done:
+			return
+		case <-late.C:
+			if l.failedErr() != nil || l.logger.flushFails() {
+				l.logger.stick(errors.New("the database cannot end what it is doing"))
+				return
+			}
+		}
+	}
 }
 
 // use lets the caller use db until it calls done.

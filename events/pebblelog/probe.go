@@ -13,7 +13,7 @@ import (
 // prober asks Pebble whether keys exist, at the price of a look into the bloom
 // filters if they do not. It sees the database as it was when it was made.
 type prober struct {
-	iter *pebble.Iterator
+	iter *iterator
 	saw  uint64                                // at least this many groups
 	key  [1 + events.MaxNameBytes + 1 + 8]byte // to build keys in
 }

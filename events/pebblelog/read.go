@@ -161,12 +161,12 @@ func (l *Log) readRevisions(s events.Stream, next events.Revision, durable event
 
 // recordReader reads records by position, best in ascending order.
 type recordReader struct {
-	headers  *pebble.Iterator
-	payloads *pebble.Iterator // nil when nobody asks for payloads
+	headers  *iterator
+	payloads *iterator // nil when nobody asks for payloads
 	key      [positionKeyLen]byte
 }
 
-func newRecordReader(db *pebble.DB, payloads bool) (*recordReader, error) {
+func newRecordReader(db *database, payloads bool) (*recordReader, error) {
 	headers, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{headerSpace}, UpperBound: spaceEnd(headerSpace)})
 	if err != nil {
 		return nil, err
@@ -227,7 +227,7 @@ var errMissing = errors.New("missing")
 
 // at returns the value of exactly this key, errMissing if there is none. It is
 // valid until it moves.
-func at(it *pebble.Iterator, key []byte) ([]byte, error) {
+func at(it *iterator, key []byte) ([]byte, error) {
 	is := func() bool { return it.Valid() && string(it.Key()) == string(key) }
 	// Most readers go on from where they are.
 	if !is() && (!it.Valid() || !it.Next() || !is()) && !it.SeekGE(key) {

@@ -49,9 +49,10 @@ func Open(dir string, opts Options) (*Log, error) {
 		failed: make(chan struct{}),
 	}
 	l.logger = newPebbleLogger(opts.Logger, func(err error) { l.fail(err) })
+	l.logger.flushFailed = func(err error) { l.fail(err) }
 	if err := l.open(); err != nil {
 		if l.db != nil {
-			err = errors.Join(err, l.logger.await(l.db.Close))
+			err = errors.Join(err, l.db.Close())
 		}
 		if !l.logger.isStuck() {
 			err = errors.Join(err, lock.Close())
@@ -121,11 +122,7 @@ func (l *Log) open() error {
 // openPebble opens the database.
 func (l *Log) openPebble(readOnly bool) error {
 	path := l.opts.FS.PathJoin(l.dir, pebbleName)
-	var db *pebble.DB
-	err := l.logger.await(func() (err error) {
-		db, err = pebble.Open(path, l.opts.pebbleOptions(l.lock, readOnly, l.logger))
-		return err
-	})
+	db, err := openDatabase(path, l.opts.pebbleOptions(l.lock, readOnly, l.logger), l.logger)
 	switch {
 	case err == nil:
 		l.db = db
@@ -138,7 +135,7 @@ func (l *Log) openPebble(readOnly bool) error {
 }
 
 func (l *Log) closePebble() error {
-	err := l.logger.await(l.db.Close)
+	err := l.db.Close()
 	l.db = nil
 	return err
 }
@@ -247,14 +244,13 @@ func (l *Log) damagedAt(p events.Position, err error) error {
 
 // readMeta returns the log's id; it is zero in a new log.
 func (l *Log) readMeta() (logID, error) {
-	v, closer, err := l.db.Get(metaKey)
-	if errors.Is(err, pebble.ErrNotFound) {
-		return logID{}, nil
-	}
+	v, found, err := l.db.Get(metaKey)
 	if err != nil {
 		return logID{}, l.damagedAt(1, err)
 	}
-	defer closer.Close()
+	if !found {
+		return logID{}, nil
+	}
 	id, fleet, err := parseMeta(v)
 	if err != nil {
 		return logID{}, l.damagedAt(1, err)
@@ -317,7 +313,7 @@ func (l *Log) settle(was verified, anchored *Head) error {
 
 // lastPosition is the position of the last header, or payload; 0 if there is
 // none.
-func lastPosition(db *pebble.DB, space byte) (events.Position, error) {
+func lastPosition(db *database, space byte) (events.Position, error) {
 	it, err := db.NewIter(&pebble.IterOptions{LowerBound: []byte{space}, UpperBound: spaceEnd(space)})
 	if err != nil {
 		return 0, err

@@ -89,7 +89,7 @@ func (f cutFS) openCut(c walCut) (vfs.File, error) {
 // openCut opens the database for reading, as far as its WALs go. It fails, with
 // what Pebble said first, if the WALs are not what is wrong. lock is the directory's
 // lock if it is held already.
-func openCut(dir string, opts Options, lock *pebble.Lock, logger *pebbleLogger, was error) (*pebble.DB, []walCut, error) {
+func openCut(dir string, opts Options, lock *pebble.Lock, logger *pebbleLogger, was error) (*database, []walCut, error) {
 	fsys := readOnlyFS{opts.FS}
 	path := fsys.PathJoin(dir, pebbleName)
 	cuts, err := scanWALs(fsys, path)
@@ -97,11 +97,8 @@ func openCut(dir string, opts Options, lock *pebble.Lock, logger *pebbleLogger, 
 		return nil, nil, was
 	}
 	opts.FS = cutFS{fsys, cuts}
-	var db *pebble.DB
-	if err := logger.await(func() (err error) {
-		db, err = pebble.Open(path, opts.pebbleOptions(lock, true, logger))
-		return err
-	}); err != nil {
+	db, err := openDatabase(path, opts.pebbleOptions(lock, true, logger), logger)
+	if err != nil {
 		return nil, nil, was
 	}
 	return db, cuts, nil

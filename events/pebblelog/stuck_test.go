@@ -1,0 +1,212 @@
+package pebblelog_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"fleetledger/events"
+)
+
+// TestReadersOutliveTheEngine has a reader begin before the engine fails and end
+// after it. The reader is the last to use what Pebble wants to be rid of, so that
+// letting go of it takes Pebble's lock; it must not wait for those that failed.
+func TestReadersOutliveTheEngine(t *testing.T) {
+	var f faults
+	disk := vfs.NewMem()
+	opts := options(f.wrap(disk))
+	l := mustOpen(t, opts)
+	acked := fill(t, l, 7)
+	mustClose(t, l)
+	l = mustOpen(t, opts) // everything is in files now, and nothing in a cache
+
+	var (
+		once    sync.Once
+		reached = make(chan struct{}) // the reader is in the middle of its work
+		goOn    = make(chan struct{}) // closed to let it go on
+		failing = make(chan struct{}) // closed when the manifest is to be written
+	)
+	f.set(func(op errorfs.Op) error {
+		if strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpFileReadAt {
+			once.Do(func() {
+				close(reached)
+				<-goOn
+			})
+		}
+		return nil
+	})
+	read := make(chan error, 1)
+	go func() {
+		n := 0
+		for _, err := range l.ReadAll(context.Background(), 0) {
+			if err != nil {
+				read <- err
+				return
+			}
+			n++
+		}
+		if n < len(acked) {
+			read <- errors.New("it ended early")
+			return
+		}
+		read <- nil
+	}()
+	<-reached
+	f.set(func(op errorfs.Op) error {
+		if strings.Contains(op.Path, "MANIFEST") && op.Kind == errorfs.OpFileWrite {
+			close(failing)
+			return errInjected
+		}
+		return nil
+	})
+	for {
+		// The memtable fills up and another takes its place.
+		_, err := l.Append(t.Context(), events.Append{Drafts: []events.Draft{draft("s", 4000)}})
+		if err != nil {
+			if !errors.Is(err, events.ErrFailed) {
+				t.Fatalf("append: %v", err)
+			}
+			break
+		}
+	}
+	<-failing
+	f.set(nil)
+	close(goOn)
+	within(t, "the reader", func() {
+		if err := <-read; err != nil {
+			t.Errorf("the reader: %v", err)
+		}
+	})
+	within(t, "close", func() {
+		if err := l.Close(); !errors.Is(err, events.ErrFailed) {
+			t.Errorf("close: %v", err)
+		}
+	})
+}
+
+func isTable(op errorfs.Op) bool { return strings.HasSuffix(op.Path, ".sst") }
+
+// TestTablesCannotBeWritten fills the log while no memtable can be written to its
+// file: it fails before appends wait for ever, and can be closed.
+func TestTablesCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	var f faults
+	disk := vfs.NewCrashableMem()
+	l := mustOpen(t, options(f.wrap(disk)))
+	acked := fill(t, l, 7)
+	f.set(func(op errorfs.Op) error {
+		if isTable(op) && op.Kind == errorfs.OpFileWrite {
+			return errInjected
+		}
+		return nil
+	})
+	within(t, "append", func() {
+		for {
+			done, err := l.Append(t.Context(), events.Append{Drafts: []events.Draft{draft("s", 40000)}})
+			if err != nil {
+				if !errors.Is(err, events.ErrFailed) || !strings.Contains(err.Error(), "memtable") {
+					t.Errorf("append: %v", err)
+				}
+				return
+			}
+			acked = append(acked, done.Records...)
+		}
+	})
+	checkAcknowledged(t, l, acked)
+	within(t, "close", func() {
+		if err := l.Close(); !errors.Is(err, events.ErrFailed) {
+			t.Errorf("close: %v", err)
+		}
+	})
+	// Pebble still tries.
+	l = mustOpen(t, options(disk.CrashClone(vfs.CrashCloneCfg{})))
+	checkAcknowledged(t, l, acked)
+	mustClose(t, l)
+}
+
+// TestTablesFindNoSpace fills the log past what fits into memory while the disk is
+// full for Pebble and nobody saw it coming. Appends wait, and go on when space
+// comes back; a log that is closed before that does not wait for it.
+func TestTablesFindNoSpace(t *testing.T) {
+	t.Parallel()
+	var f faults
+	disk := vfs.NewCrashableMem()
+	l := mustOpen(t, options(f.wrap(disk)))
+	full := func(op errorfs.Op) error {
+		if isTable(op) && op.Kind == errorfs.OpFileWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	// fillUp appends until appends wait.
+	var acked []events.Record
+	fillUp := func() (waits chan error) {
+		waits = make(chan error, 1)
+		for answered := 0; ; answered++ {
+			go func() {
+				done, err := l.Append(context.Background(), events.Append{Drafts: []events.Draft{draft("s", 400_000)}})
+				acked = append(acked, done.Records...)
+				waits <- err
+			}()
+			select {
+			case err := <-waits:
+				if err != nil {
+					t.Fatalf("append: %v", err)
+				}
+			case <-time.After(300 * time.Millisecond):
+				if answered > 3 {
+					return waits
+				}
+				if err := <-waits; err != nil {
+					t.Fatalf("append: %v", err)
+				}
+			}
+		}
+	}
+	f.set(full)
+	waits := fillUp()
+	f.set(nil)
+	within(t, "the append that waited for space", func() {
+		if err := <-waits; err != nil {
+			t.Errorf("append: %v", err)
+		}
+	})
+	checkAcknowledged(t, l, acked)
+
+	f.set(full)
+	waits = fillUp()
+	within(t, "close", func() {
+		if err := l.Close(); !errors.Is(err, events.ErrFailed) {
+			t.Errorf("close: %v", err)
+		}
+	})
+	if err := <-waits; !errors.Is(err, events.ErrFailed) {
+		t.Errorf("the append that waited: %v", err)
+	}
+	// Pebble still tries.
+	l = mustOpen(t, options(disk.CrashClone(vfs.CrashCloneCfg{})))
+	checkAcknowledged(t, l, acked)
+	mustClose(t, l)
+}
+
+// within fails the test if f does not come to an end.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s hangs", what)
+	}
+}
