@@ -9,7 +9,6 @@ import (
 	"unicode"
 
 	"fleetledger/events"
-	"fleetledger/events/secrets"
 	"fleetledger/projections"
 )
 
@@ -50,7 +49,7 @@ func (l *Ledger) ReviseSection(ctx context.Context, caller Caller, c ReviseSecti
 			}
 			return decided{}, err
 		}
-		if err := c.noSecrets(); err != nil {
+		if err := noSecretsInText("the section", text{"/slug", c.Slug}, text{"/heading", c.Heading}, text{"/text", c.Text}, text{"/how", c.How}); err != nil {
 			return decided{}, err
 		}
 		return v.gated([]string{"collective.revise"}, named("collective.revise", c), func(permits []events.Permit, d *decided) {
@@ -146,24 +145,6 @@ func (l *Ledger) sectionAt(ctx context.Context, slug string, at events.Revision)
 		return projections.ContentOf(e), err == nil && e.Slug == slug, err
 	}
 	return content, false, nil
-}
-
-// noSecrets refuses a section that holds a secret. It is not masked, as output is:
-// a text is kept as it was written, or not at all.
-func (c ReviseSection) noSecrets() error {
-	var bad []events.Problem
-	for _, f := range []struct{ path, text string }{{"/slug", c.Slug}, {"/heading", c.Heading}, {"/text", c.Text}, {"/how", c.How}} {
-		for _, found := range secrets.Find(f.text) {
-			line := 1 + strings.Count(f.text[:found.Start], "\n")
-			bad = append(bad, problem(f.path, "SECRET", "holds what looks like a secret (%s) in line %d", found.Rule, line))
-		}
-	}
-	if bad == nil {
-		return nil
-	}
-	return refuse(Impossible, "SECRET_IN_TEXT",
-		"the section holds what looks like a secret, and whatever is recorded stays: say where it is kept instead; nothing was recorded").
-		With("problems", bad)
 }
 
 // maxHeading bounds a heading, in bytes: it is read in a list.

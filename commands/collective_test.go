@@ -149,16 +149,7 @@ func TestReviseSection(t *testing.T) {
 func TestConcurrentEditors(t *testing.T) {
 	w := newWorld(t)
 	w.people()
-	var ids sync.Mutex
-	w.Ledger = commands.New(w.Log(), w.State(), commands.Random{
-		ID: func() string {
-			ids.Lock()
-			defer ids.Unlock()
-			w.ids++
-			return fmt.Sprintf("00000000-0000-7000-9000-%012d", w.ids)
-		},
-		Bytes: func(b []byte) { clear(b) },
-	})
+	w.concurrent()
 	write := func(i int, from *events.Revision) error {
 		_, err := w.ReviseSection(w.ctx(), as("carl"), commands.ReviseSection{Slug: "a", Heading: "A", Text: fmt.Sprint("by ", i), Revision: from})
 		return err

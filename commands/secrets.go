@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -22,8 +23,8 @@ func noSecrets(c events.TaskCommand) error {
 			bad = append(bad, p)
 		}
 	}
-	text := func(path, text string) {
-		for _, f := range secrets.Find(text) {
+	text := func(path, words string) {
+		for _, f := range secrets.Find(words) {
 			add(path, f.Rule)
 		}
 	}
@@ -59,5 +60,26 @@ func noSecrets(c events.TaskCommand) error {
 	}
 	return refuse(Impossible, "SECRET_IN_COMMAND",
 		"the command holds what looks like a secret, and whatever is recorded stays: set it as a variable on the machine and name that in env_from; nothing was recorded").
+		With("problems", bad)
+}
+
+// text is a text of a command, and where in it.
+type text struct{ path, text string }
+
+// noSecretsInText refuses a text that holds a secret. It is not masked, as output
+// is: what somebody wrote is kept as it was written, or not at all.
+func noSecretsInText(what string, texts ...text) error {
+	var bad []events.Problem
+	for _, t := range texts {
+		for _, found := range secrets.Find(t.text) {
+			line := 1 + strings.Count(t.text[:found.Start], "\n")
+			bad = append(bad, problem(t.path, "SECRET", "holds what looks like a secret (%s) in line %d", found.Rule, line))
+		}
+	}
+	if bad == nil {
+		return nil
+	}
+	return refuse(Impossible, "SECRET_IN_TEXT",
+		"%s holds what looks like a secret, and whatever is recorded stays: say where it is kept instead; nothing was recorded", what).
 		With("problems", bad)
 }

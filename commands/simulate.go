@@ -104,7 +104,8 @@ func (l *Ledger) SimulateHistory(ctx context.Context, c Simulate, progress func(
 }
 
 // DecisionsIn lists the gate decisions that an event records about its actor's
-// command: not the evaluations of approvers.
+// command, or about the publisher of what its actor accepts: not the evaluations of
+// approvers.
 func DecisionsIn(e events.Event) []events.Decision {
 	permit := func(p *events.Permit) []events.Decision {
 		if p == nil {
@@ -141,8 +142,20 @@ func DecisionsIn(e events.Event) []events.Decision {
 		return permit(e.Permit)
 	case events.MemoryRecorded:
 		return permit(&e.Permit)
+	case events.TokenIssued:
+		return permit(e.Permit)
+	case events.TokenRevoked:
+		return permit(e.Permit)
 	case events.ConclusionRecorded:
 		return permit(&e.Permit)
+	case events.SectionRevised:
+		return permit(&e.Permit)
+	case events.SectionRetired:
+		return permit(&e.Permit)
+	case events.BlockPublished:
+		return permit(&e.Permit)
+	case events.BlockAccepted:
+		return e.Decisions
 	case events.Ext:
 		return permit(&e.Permit)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 )
 
 // Position is an event's place in its fleet's log: 1, 2, 3, ... without gaps.
@@ -35,6 +36,15 @@ func GateStream(id string) Stream { return Stream("gate-" + id) }
 
 // MachineStream holds the memory of one machine.
 func MachineStream(id string) Stream { return Stream("machine-" + id) }
+
+// BlockStream holds a block, and what its receivers took of it.
+func BlockStream(h Hash) Stream { return Stream("block-" + h.String()) }
+
+// BlockOfStream is the block that a stream is about; ok is false for other streams.
+func BlockOfStream(s Stream) (h Hash, ok bool) {
+	text, ok := strings.CutPrefix(string(s), "block-")
+	return h, ok && h.UnmarshalText([]byte(text)) == nil && !h.IsZero()
+}
 
 // MaxNameBytes bounds stream names, kinds and event ids, so that a header is
 // bounded too.

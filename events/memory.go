@@ -72,33 +72,11 @@ type SectionRetired struct {
 	Permit Permit `json:"permit"`
 }
 
-// BlockPublished is a peer's claim.
-type BlockPublished struct {
-	Hash Hash `json:"hash"`
-	// Fields holds those of the seven fields that were given.
-	Fields    map[string]string `json:"fields"`
-	Parents   []Hash            `json:"parents"`
-	Ancestors []Hash            `json:"ancestors"`
-	Permit    Permit            `json:"permit"`
-}
-
-// BlockAccepted is what one receiver took of a block, field by field.
-type BlockAccepted struct {
-	Hash Hash `json:"hash"`
-	// Fields are the accepted ones; a refused field is absent.
-	Fields    map[string]string `json:"fields"`
-	Decisions []Decision        `json:"decisions"`
-	// OwnThought is true when the receiver published the block, or an ancestor.
-	OwnThought bool `json:"own_thought"`
-}
-
 func (MemoryRecorded) Kind() Kind     { return "memory.recorded" }
 func (MemoryConsolidated) Kind() Kind { return "memory.consolidated" }
 func (ConclusionRecorded) Kind() Kind { return "conclusion.recorded" }
 func (SectionRevised) Kind() Kind     { return "section.revised" }
 func (SectionRetired) Kind() Kind     { return "section.retired" }
-func (BlockPublished) Kind() Kind     { return "block.published" }
-func (BlockAccepted) Kind() Kind      { return "block.accepted" }
 
 // extKind stands for every "ext." kind in the list of decoders.
 const extKind Kind = "ext.*"

@@ -111,6 +111,9 @@ func (d *document) add(op *operation) {
 	if op.text != "" {
 		o.Responses[strconv.Itoa(status)].Content[op.text] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
 	}
+	if op.already {
+		o.Responses["200"] = response(http.StatusOK, media, success)
+	}
 	if _, ok := reflect.Zero(typeOr(op.out)).Interface().(submitReply); ok {
 		o.Responses["202"] = response(http.StatusAccepted, media, success)
 	} else if op.waits {
@@ -201,8 +204,7 @@ func (d *document) correct(t reflect.Type, s *huma.Schema) {
 			p.Nullable = false
 		}
 	}
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for _, f := range reflect.VisibleFields(t) { // those of embedded structs too
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		if f.Type.Kind() != reflect.Pointer || strings.Contains(options, "omitzero") {
 			continue

@@ -16,6 +16,7 @@ GET/v1/approvals GET/v1/approvals/stream GET/v1/approvals/{id} POST/v1/approvals
 POST/v1/tasks GET/v1/tasks GET/v1/tasks/{id} GET/v1/tasks/{id}/history GET/v1/tasks/{id}/evidence POST/v1/tasks/{id}/cancel POST/v1/tasks/{id}/claim
 POST/v1/tasks/{id}/attempts/{n}/heartbeat POST/v1/tasks/{id}/attempts/{n}/report GET/v1/machines/{id}/offers
 POST/v1/memory GET/v1/memory GET/v1/tried POST/v1/conclusions GET/v1/conclusions
+POST/v1/blocks POST/v1/blocks/import GET/v1/blocks/{hash} GET/v1/blocks/{hash}/export POST/v1/blocks/{hash}/accept
 GET/v1/collective GET/v1/collective/sections/{slug} PUT/v1/collective/sections/{slug} DELETE/v1/collective/sections/{slug}
 POST/v1/events GET/v1/events GET/v1/events/{id} GET/v1/events/stream
 GET/log/checkpoint GET/log/tile/{tile} GET/v1/proofs/{position}
@@ -79,6 +80,10 @@ func TestDocumentSchemas(t *testing.T) {
 		"CollectiveReply.required":                   "[scope sections]",
 		"ReviseSectionBody.required":                 "[heading text]",
 		"RetireSectionReply.required":                "[slug receipt]",
+		"PublishBlockBody.required":                  "[fields]",
+		"BlockFields.properties.mood.type":           "string",
+		"BlockReply.properties.fields.anyOf":         "null",
+		"FileBlock.required":                         "[hash fields parents ancestors origin]",
 	} {
 		if got := fmt.Sprint(member(f.api.doc, "components.schemas."+path)); !strings.Contains(strings.ToLower(got), strings.ToLower(want)) {
 			t.Errorf("%s is %s: no %s", path, got, want)
@@ -105,7 +110,7 @@ func TestDocs(t *testing.T) {
 func TestWhatIsNotThereYet(t *testing.T) {
 	f := newFleet(t).people()
 	for _, r := range []string{
-		"GET /v1/gates/simulate", "GET /metrics", "POST /v1/blocks", "POST /v1/sql",
+		"GET /v1/gates/simulate", "GET /metrics", "GET /v1/blocks/import", "POST /v1/sql",
 		"POST /v1/events/x/erase", "POST /v1/pairings", "POST /v1/pairings/redeem",
 		"GET /log", "GET /log/", "GET /log/entries", "GET /v1/proofs", "GET /", "GET /v1", "GET /v1/tasks/", "GET /v1//tasks", "DELETE /v1/everything", "BREW /v1/everything",
 	} {

@@ -55,6 +55,10 @@ type limitsReply struct {
 	EvidenceEvents int `json:"evidence_events" doc:"In one file."`
 	Evidence       int `json:"evidence_bytes"`
 
+	BlockField     int `json:"block_field_bytes"`
+	BlockParents   int `json:"block_parents"`
+	BlockAncestors int `json:"block_ancestors"`
+
 	ApprovalsPerMinute      int `json:"approvals_per_minute" doc:"Opened, per derivation root."`
 	ApprovalsPending        int `json:"approvals_pending" doc:"Per derivation root."`
 	FleetApprovalsPerMinute int `json:"fleet_approvals_per_minute"`
@@ -69,6 +73,7 @@ func (c *call) limits() (limitsReply, error) {
 		ArgvItems: s.ArgvItems, Argv: s.ArgvBytes, Tail: s.TailBytes, Targets: commands.MaxTargets,
 		Attempts: commands.MaxAttempts, Settlements: maxSettlements, JSONDepth: events.MaxJSONDepth, ListItems: maxLimit, ListStandard: defaultLimit,
 		EvidenceEvents: evidence.MaxEvents, Evidence: evidence.MaxBytes,
+		BlockField: commands.MaxBlockField, BlockParents: commands.MaxBlockParents, BlockAncestors: commands.MaxBlockAncestors,
 		ApprovalsPerMinute: s.ApprovalsPerMinute, ApprovalsPending: s.ApprovalsPending, FleetApprovalsPerMinute: s.FleetApprovalsPerMinute,
 		FleetApprovalsPending: s.FleetApprovalsPending, DenialsPerMinute: s.DenialsPerMinute,
 	}, nil

@@ -32,6 +32,11 @@ func TestReplays(t *testing.T) {
 	token := f.do("bo", "POST", "/v1/actors/bo/tokens", "").want(201).text("token_id")
 	f.do("ana", "POST", "/v1/events", `{"specversion":"1.0","id":"known","source":"/a","type":"ext.a","subject":"ext-a"}`).want(201)
 
+	block := f.do("ana", "POST", "/v1/blocks", `{"fields":{"focus":"beans"}}`).want(201).text("hash")
+	f.do("other:root", "POST", "/v1/blocks", `{"fields":{"focus":"beans"}}`).want(201)
+	foreign := f.do("other:root", "POST", "/v1/blocks", `{"fields":{"issue":"none left"},"parents":["`+block+`"]}`).want(201).text("hash")
+	exported := string(f.do("other:root", "GET", "/v1/blocks/"+foreign+"/export", "").want(200).body)
+
 	type request struct {
 		as, method, path, body, key string
 		status                      int
@@ -71,6 +76,9 @@ func TestReplays(t *testing.T) {
 		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","revision":0}`, 200},
 		{"ana", "PUT /v1/collective/sections/b", `{"heading":"B","text":"x"}`, 202},
 		{"cy", "DELETE /v1/collective/sections/gone", ``, 200},
+		{"ana", "POST /v1/blocks", `{"fields":{"mood":"calm"}}`, 201},
+		{"cy", "POST /v1/blocks/" + block + "/accept", `{"narrow":{"refuse":["mood"]}}`, 200},
+		{"ana", "POST /v1/blocks/import", exported, 200},
 		{"ana", "POST /v1/events", `{"specversion":"1.0","id":"e1","source":"/a","type":"ext.a","subject":"ext-a","data":9007199254740993}`, 201},
 		{"ana", "POST /v1/events", `[{"specversion":"1.0","id":"e2","source":"/a","type":"ext.a","subject":"ext-a"},{"specversion":"1.0","id":"known","source":"/a","type":"ext.a","subject":"ext-a"},{"specversion":"1.0","id":"e3","source":"/a","type":"ext.b","subject":"ext-b"}]`, 201},
 	} {

@@ -40,6 +40,8 @@ type operation struct {
 	nowOnly bool
 	// waits is true if it may be answered 202, waiting for an approval.
 	waits bool
+	// already is true if it is answered 200 when what it makes is there already.
+	already bool
 	// open is true for what needs no token.
 	open bool
 	// bodyless is true if the body may be left out, which is then {}.

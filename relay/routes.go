@@ -107,6 +107,21 @@ func (s *Relay) routes() {
 	write(s, operation{method: "DELETE", path: "/v1/collective/sections/{slug}", id: "retireSection", tag: "memory", waits: true, bodyless: true, conditional: true,
 		summary: "Take a section out of the document", about: "Action collective.revise. It stays in the log, and can be written again."}, (*call).retireSection)
 
+	write(s, operation{method: "POST", path: "/v1/blocks", id: "publishBlock", tag: "blocks", status: http.StatusCreated, already: true, waits: true,
+		summary: "Publish a claim of up to seven fields, with what it stems from",
+		about:   "Action memory.publish. Texts are kept in Unicode's Normalization Form C. The hash is SHA-256 over these parts, each preceded by its length in bytes as eight bytes, big endian: \"fleetledger-block/1\"; for each field given, in the order focus, issue, intent, motivation, commitment, perspective, mood, its name and its text; \"parents\"; each parent's hash as text, in ascending order. So {\"focus\": \"caf\u00e9\", \"mood\": \"calm\"} without parents has the hash cbab5f78daaaffd4d3e9c12f1af41a4197f73831e77111079c10e7c41f68fdac. What was published before, by anybody, is answered 200 and not recorded again. 422 PARENT_NOT_HERE names the parents that are missing."}, (*call).publishBlock)
+	write(s, operation{method: "POST", path: "/v1/blocks/import", id: "importBlocks", tag: "blocks", waits: true,
+		summary: "Publish the blocks of an exported file, all or none",
+		about:   "Action memory.publish. Every hash and lineage is checked: 422 BLOCK_TAMPERED. Here the importer is the publisher, and its level is tested."}, (*call).importBlocks)
+	s.absent("/v1/blocks/import")
+	read(s, operation{method: "GET", path: "/v1/blocks/{hash}", id: "getBlock", tag: "blocks", query: readParams,
+		summary: "Read a block, and what its receivers took of it"}, (*call).getBlock)
+	read(s, operation{method: "GET", path: "/v1/blocks/{hash}/export", id: "exportBlock", tag: "blocks", query: readParams,
+		summary: "A block with its whole lineage, for another fleet", about: "What POST /v1/blocks/import takes."}, (*call).exportBlock)
+	write(s, operation{method: "POST", path: "/v1/blocks/{hash}/accept", id: "acceptBlock", tag: "blocks", bodyless: true,
+		summary: "Take of a block what the rules let in, field by field",
+		about:   "Each field is decided by the rules for memory.accept.<field>, with the level of the block's publisher; the receiver may narrow that, never widen it. A refused field is absent from what is recorded."}, (*call).acceptBlock)
+
 	write(s, operation{method: "POST", path: "/v1/events", id: "appendEvents", tag: "events", status: http.StatusCreated, waits: true,
 		media:   []string{cloudEventType, cloudEventBatchType, "application/json"},
 		summary: "Append an agent's own event, or a batch of them, all or nothing",
@@ -131,7 +146,7 @@ func (s *Relay) routes() {
 		query:   []param{{name: "size", integer: true, least: 1, about: "Prove it in the first so many events; in those of a served checkpoint if absent."}},
 		summary: "Prove that an event is in the log", about: "C2SP tlog-proof, with the signed checkpoint in it. What is proved is the event's leaf_hash."}, (*call).getProof)
 
-	write(s, operation{method: "POST", path: "/v1/audit", id: "startAudit", tag: "ledger", status: http.StatusCreated, bodyless: true,
+	write(s, operation{method: "POST", path: "/v1/audit", id: "startAudit", tag: "ledger", status: http.StatusCreated, already: true, bodyless: true,
 		summary: "Audit the whole log", about: "Every decision is decided again, every projection folded anew. One runs at a time: 200 tells of the one that does. It is no event, and a restart forgets it."}, (*call).startAudit)
 	read(s, operation{method: "GET", path: "/v1/audit/{id}", id: "getAudit", tag: "ledger", query: []param{minPositionParam},
 		summary: "How far an audit is, and what it found"}, (*call).getAudit)

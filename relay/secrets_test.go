@@ -38,6 +38,10 @@ func TestSecretsStayOut(t *testing.T) {
 		silent(a.want(422, "SECRET_IN_TEXT"))
 	}
 
+	silent(f.unchanged(func() answer {
+		return f.do("ana", "POST", "/v1/blocks", `{"fields":{"focus":"x","issue":"use `+secret+`"}}`)
+	}).want(422, "SECRET_IN_TEXT").has("problems.0.path", "/fields/issue"))
+
 	printed := strings.Replace(envelope, `"ok\n"`, `"`+secret+` `+own+`\n"`, 1)
 	task := f.submit("ana", "ls", "m1")
 	f.do("m1", "POST", "/v1/tasks/"+task+"/claim", `{"machine":"m1"}`).want(200)

@@ -173,6 +173,7 @@ type auditor struct {
 	settings  projections.Settings
 	tasks     map[string]*projections.Task
 	gates     map[events.Stream]*gateState
+	blocks    blocks
 
 	// What is known of the append that is being read. Its decisions were made
 	// at the authority before its first event.
@@ -194,6 +195,7 @@ func newAuditor() *auditor {
 		settings:  projections.DefaultSettings(),
 		tasks:     map[string]*projections.Task{},
 		gates:     map[events.Stream]*gateState{},
+		blocks:    blocks{},
 		unspent:   map[string]events.Position{},
 	}
 }
@@ -270,6 +272,8 @@ func (a *auditor) again(r events.Record) {
 		} else {
 			a.rederive(r, e)
 		}
+	} else if hash, ok := events.BlockOfStream(h.Stream); ok && h.Revision == 1 {
+		a.blocks.add(r, events.BlockPublished{Hash: hash})
 	}
 	publish, err := a.rebuilt.Stage([]events.Record{r})
 	if err != nil {

@@ -121,6 +121,16 @@ func newFleet(t *testing.T) fleet {
 	do(l.SettleApproval(ctx, as("carl"), commands.SettleApproval{ApprovalID: id, Outcome: events.Granted}))
 	do(l.ReviseSection(ctx, commands.Caller{Actor: "ana", ApprovalID: id}, section))
 	do(l.RetireSection(ctx, as("carl"), commands.RetireSection{Slug: "vet"}))
+	publish := func(by string, parents []events.Hash, fields map[string]string) events.Hash {
+		do(l.PublishBlock(ctx, as(by), commands.PublishBlock{Fields: fields, Parents: parents}))
+		hash, _ := events.BlockOfStream(last.Records[0].Header.Stream)
+		return hash
+	}
+	do(l.WriteRule(ctx, as("root"), commands.WriteRule{Rule: events.Rule{Action: "memory.accept.mood", MinLevel: level(50)}}))
+	block := publish("ana", nil, map[string]string{"focus": "vet", "mood": "calm"})
+	answer := publish("carl", []events.Hash{block}, map[string]string{"issue": "it fails", "mood": "grim"})
+	do(l.AcceptBlock(ctx, as("olga"), commands.AcceptBlock{Hash: block}))
+	do(l.AcceptBlock(ctx, as("ana"), commands.AcceptBlock{Hash: answer, Narrow: events.Narrowing{Refuse: []string{"mood"}}}))
 	do(l.AppendExt(ctx, as("ana"), []commands.ExtEvent{{ID: "x1", Type: "ext.note", Stream: "ext-a", Body: events.Ext{Source: "/t", Data: jsontext.Value(`{"a":1}`)}}}))
 
 	f := fleet{ledger: l}
@@ -348,6 +358,63 @@ func TestForgedDecisionsAreFound(t *testing.T) {
 			x := e.(events.SectionRetired)
 			x.Permit.Decision.Action = "collective.retire"
 			return x
+		}},
+		{"a block of another text", "block.published", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockPublished)
+			x.Fields = map[string]string{"focus": "lint", "mood": "calm"}
+			return x
+		}},
+		{"a block by leave of nobody", "block.published", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockPublished)
+			x.Permit.Decision.Level = 99
+			return x
+		}},
+		{"a block under another root", "block.published", 1, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockPublished)
+			x.Ancestors = []events.Hash{events.SumHash("x")}
+			return x
+		}},
+		{"a refused field that was taken", "block.accepted", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockAccepted)
+			x.Fields = map[string]string{"focus": "vet", "mood": "calm"}
+			x.Stored = events.BlockHash(x.Fields, nil)
+			return x
+		}},
+		{"a field that says something else", "block.accepted", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockAccepted)
+			x.Fields = map[string]string{"focus": "lint"}
+			x.Stored = events.BlockHash(x.Fields, nil)
+			return x
+		}},
+		{"what was taken under another hash", "block.accepted", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockAccepted)
+			x.Stored = x.Hash
+			return x
+		}},
+		{"a publisher of another level", "block.accepted", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockAccepted)
+			x.Decisions = slices.Clone(x.Decisions)
+			x.Decisions[0].Level = 60
+			return x
+		}},
+		{"a field that nobody decided", "block.accepted", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockAccepted)
+			x.Decisions = x.Decisions[:1]
+			return x
+		}},
+		{"what the receiver did not want", "block.accepted", 1, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockAccepted)
+			x.Narrowed = nil
+			return x
+		}},
+		{"an own thought that is not known again", "block.accepted", 1, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.BlockAccepted)
+			x.OwnThought, x.Own = false, []events.Hash{}
+			return x
+		}},
+		{"accepted by somebody else", "block.accepted", 1, func(r *events.Record, e events.Event) events.Event {
+			r.Header.Actor = "olga"
+			return e
 		}},
 		{"a section retired that is not there", "section.retired", 0, func(_ *events.Record, e events.Event) events.Event {
 			x := e.(events.SectionRetired)

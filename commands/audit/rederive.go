@@ -62,6 +62,11 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		if s := a.rebuilt.Collective().Section(e.Slug); s == nil || s.Retired {
 			a.find(r, Order, nil, e.Slug, "there was no section %s to retire", e.Slug)
 		}
+	case events.BlockPublished:
+		a.published(r, e)
+		a.blocks.add(r, e)
+	case events.BlockAccepted:
+		a.accepted(r, e)
 	case events.Ext:
 		a.permit(r, e.Permit, string(r.Header.Type))
 	}
