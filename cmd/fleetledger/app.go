@@ -37,6 +37,8 @@ const (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
+	// now is the wall clock.
+	now func() time.Time
 
 	// The flags that every command has.
 	server, tokenFile, data string

@@ -18,8 +18,10 @@ import (
 func (a *app) benchCommand() *cobra.Command {
 	return a.group("bench", "Measure this program on this machine", `  fleetledger bench append
   fleetledger bench append --clients 64 --batch 100 --rounds 5
-  fleetledger bench fleet --out bench-fleet`,
-		a.benchAppendCommand(), a.benchFleetCommand(), a.benchReferenceCommand())
+  fleetledger bench fleet --out bench-fleet
+  fleetledger bench soak --duration 10m`,
+		a.benchAppendCommand(), a.benchFleetCommand(), a.benchSoakCommand(),
+		a.benchReferenceCommand(), a.benchOffsetServeCommand())
 }
 
 // appendBench is a run of bench append.

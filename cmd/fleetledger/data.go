@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -151,9 +152,9 @@ func rootTokenFile(dir, fleet string) string {
 
 // openFleet opens the log of a fleet with its state, and its tree. Whoever opens it
 // closes Log().
-func openFleet(dir, fleet string, logger *slog.Logger) (*commands.Ledger, seal.Store, error) {
+func openFleet(dir, fleet string, logger *slog.Logger, now func() time.Time) (*commands.Ledger, seal.Store, error) {
 	state := projections.NewState()
-	log, err := pebblelog.Open(fleetDir(dir, fleet), pebblelog.Options{Fleet: fleet, Fold: state, Logger: logger})
+	log, err := pebblelog.Open(fleetDir(dir, fleet), pebblelog.Options{Fleet: fleet, Fold: state, Logger: logger, Now: now})
 	if err != nil {
 		return nil, nil, explainOpen(err, dir, fleet)
 	}

@@ -88,7 +88,7 @@ func (a *app) offline(fleet string, f func(*commands.Ledger) error) error {
 	if err != nil {
 		return err
 	}
-	l, _, err := openFleet(a.data, fleet, a.newLogger(slog.LevelWarn))
+	l, _, err := openFleet(a.data, fleet, a.newLogger(slog.LevelWarn), a.now)
 	if err != nil {
 		return errors.Join(err, lock.Close())
 	}

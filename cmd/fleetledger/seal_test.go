@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"fleetledger/events/seal"
 )
@@ -22,7 +23,7 @@ func TestOlderDirectoryGetsAKey(t *testing.T) {
 	if err := makeData(a.data); err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := openFleet(a.data, defaultFleet, logger)
+	l, _, err := openFleet(a.data, defaultFleet, logger, time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

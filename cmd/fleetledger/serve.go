@@ -200,7 +200,7 @@ func (a *app) openFleets(ctx context.Context, originHost string, logger *slog.Lo
 		}
 	}()
 	for _, name := range names {
-		l, store, err := openFleet(a.data, name, logger)
+		l, store, err := openFleet(a.data, name, logger, a.now)
 		if err != nil {
 			return fleets, nil, false, err
 		}

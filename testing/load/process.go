@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -17,6 +19,7 @@ type Process struct {
 
 	name   string
 	pid    int
+	signal func(os.Signal) error
 	kill   context.CancelFunc
 	exited chan struct{}
 	status string // how it ended by itself; set before exited is closed
@@ -40,7 +43,7 @@ func Start(ctx context.Context, program string, args ...string) (*Process, error
 		kill()
 		return nil, err
 	}
-	p.pid = cmd.Process.Pid
+	p.pid, p.signal = cmd.Process.Pid, cmd.Process.Signal
 	go func() {
 		_ = cmd.Wait() // ProcessState tells
 		if run.Err() == nil {
@@ -82,6 +85,21 @@ func commandOf(args []string) string {
 func (p *Process) Kill() {
 	p.kill()
 	<-p.exited
+}
+
+// Stop asks the process to end in good order and returns when it is gone.
+func (p *Process) Stop(ctx context.Context) error {
+	if err := p.signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stop %s: %w", p.name, err)
+	}
+	select {
+	case <-p.exited:
+		return nil
+	case <-time.After(startTimeout):
+		return p.Explain(fmt.Errorf("%s did not end within %v", p.name, startTimeout))
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Usage is what a process has used.
