@@ -19,7 +19,7 @@ type SettleApproval struct {
 
 // SettleApproval carries out c. Who may is fixed by the domain; there is no gate.
 // Refusals: APPROVAL_NOT_FOUND, APPROVER_NOT_ENTITLED, APPROVAL_ENDED,
-// RULES_CHANGED.
+// SECRET_IN_TEXT, RULES_CHANGED.
 func (l *Ledger) SettleApproval(ctx context.Context, caller Caller, c SettleApproval) (Result, error) {
 	settle := func() (Result, error) {
 		return l.execute(ctx, caller, func(v view) (decided, error) {
@@ -100,6 +100,9 @@ func (c SettleApproval) decide(v view, s Subject) (decided, error) {
 	if c.Outcome != events.Granted && c.Outcome != events.Refused {
 		return decided{}, invalid(problem("/outcome", "UNKNOWN_OUTCOME", "%q is neither granted nor refused", c.Outcome))
 	}
+	if err := noSecretsInText("the reason", text{"/reason", c.Reason}); err != nil {
+		return decided{}, err
+	}
 	a := s.Approval
 	if err := ended(v, a); err != nil {
 		return decided{}, err
@@ -148,11 +151,14 @@ type WithdrawApproval struct {
 
 // WithdrawApproval carries out c: the requester withdraws, an ancestor of it, or
 // an actor of a level above its. Refusals: APPROVAL_NOT_FOUND, NOT_REQUESTER,
-// APPROVAL_ENDED.
+// APPROVAL_ENDED, SECRET_IN_TEXT.
 func (l *Ledger) WithdrawApproval(ctx context.Context, caller Caller, c WithdrawApproval) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		s, err := l.subject(ctx, c.ApprovalID, 0)
 		if err != nil {
+			return decided{}, err
+		}
+		if err := noSecretsInText("the reason", text{"/reason", c.Reason}); err != nil {
 			return decided{}, err
 		}
 		a := s.Approval

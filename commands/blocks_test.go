@@ -343,7 +343,7 @@ func TestBlocksTravel(t *testing.T) {
 func TestConcurrentPublishers(t *testing.T) {
 	w := newWorld(t)
 	w.people()
-	w.concurrent()
+	w.racing()
 	before := w.Log().Durable()
 	results := make(chan int, 20)
 	for i := range 20 {

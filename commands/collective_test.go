@@ -149,7 +149,7 @@ func TestReviseSection(t *testing.T) {
 func TestConcurrentEditors(t *testing.T) {
 	w := newWorld(t)
 	w.people()
-	w.concurrent()
+	w.racing()
 	write := func(i int, from *events.Revision) error {
 		_, err := w.ReviseSection(w.ctx(), as("carl"), commands.ReviseSection{Slug: "a", Heading: "A", Text: fmt.Sprint("by ", i), Revision: from})
 		return err

@@ -30,10 +30,13 @@ const ExtStreamPrefix = "ext-"
 // AppendExt adds agents' own events, all or none. An event whose id is in the log
 // already, from the same actor and with the same content, counts as recorded: its
 // record is the earlier one. Records come in the order of the events. Refusals:
-// KIND_RESERVED, STREAM_RESERVED, KIND_UNKNOWN, INVALID, PAYLOAD_TOO_LARGE,
-// EVENT_ID_MISMATCH, REVISION_CONFLICT, and what gates answer.
+// KIND_RESERVED, STREAM_RESERVED, KIND_UNKNOWN, INVALID, SECRET_IN_EVENT,
+// PAYLOAD_TOO_LARGE, EVENT_ID_MISMATCH, REVISION_CONFLICT, and what gates answer.
 func (l *Ledger) AppendExt(ctx context.Context, caller Caller, list []ExtEvent) (Result, error) {
 	if err := checkExt(list); err != nil {
+		return Result{}, err
+	}
+	if err := noSecretsInExt(list); err != nil {
 		return Result{}, err
 	}
 	earlier := make([]events.Record, len(list)) // by index, zero for new ones

@@ -19,6 +19,7 @@ type AskGate struct {
 }
 
 // AskGate records the answer, which is a gate.decided whatever the verdict.
+// Refusals: INVALID, MALFORMED_COMMAND, SECRET_IN_COMMAND.
 func (l *Ledger) AskGate(ctx context.Context, caller Caller, c AskGate) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) { return c.decide(v) })
 }
@@ -29,6 +30,9 @@ func (c AskGate) decide(v view) (decided, error) {
 	}
 	command, err := canonicalCommand(c.Command)
 	if err != nil {
+		return decided{}, err
+	}
+	if err := noSecretsInQuestion(c.Command); err != nil {
 		return decided{}, err
 	}
 	dec := v.decide(c.Action, v.caller.Actor)

@@ -73,8 +73,8 @@ type Conclude struct {
 }
 
 // Conclude carries out c. Machines and their descendants may not. Refusals:
-// INVALID, MACHINE_MAY_NOT_CONCLUDE, TASK_NOT_FOUND, RECORD_NOT_FOUND, and what
-// gates answer.
+// INVALID, MACHINE_MAY_NOT_CONCLUDE, TASK_NOT_FOUND, RECORD_NOT_FOUND,
+// SECRET_IN_TEXT, and what gates answer.
 func (l *Ledger) Conclude(ctx context.Context, caller Caller, c Conclude) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		stream, subject, err := l.concludedOn(ctx, c.About)
@@ -98,6 +98,9 @@ func (c Conclude) decide(v view, stream events.Stream, subject *events.Subject) 
 		if a.Kind == events.Machine {
 			return decided{}, refuse(Forbidden, "MACHINE_MAY_NOT_CONCLUDE", "%s is a machine or derived from one: what a result meant is said by its readers", v.caller.Actor)
 		}
+	}
+	if err := noSecretsInText("the conclusion", text{"/text", c.Text}); err != nil {
+		return decided{}, err
 	}
 	return v.gated([]string{"conclusion.record"}, named("conclusion.record", c), func(permits []events.Permit, d *decided) {
 		d.add(stream, v.newID(), events.ConclusionRecorded{About: c.About, Subject: subject, Text: c.Text, Supersedes: c.Supersedes, Permit: permits[0]})

@@ -244,3 +244,50 @@ func TestCrowdsOnOneStream(t *testing.T) {
 		t.Errorf("%d claims of one task at once: %v", legs, got)
 	}
 }
+
+// Of many who conclude at once, on the same thing and in place of the same
+// conclusion, every one is kept.
+func TestConcurrentConclusions(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	tk := w.taskOf(w.submit("ana", "make"))
+	w.ok(w.report(tk, "m1", w.claim(tk, "m1"), w.envelope("m1", 1, "no")))
+	about := &events.About{TaskID: tk.ID}
+	first := w.ok(w.Conclude(w.ctx(), as("ana"), commands.Conclude{About: about, Text: "flaky"})).Records[0].Header.ID
+	w.racing()
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			c := commands.Conclude{About: about, Text: fmt.Sprint("it is ", i), Supersedes: first}
+			if i%2 == 0 {
+				c.About = nil
+			}
+			if _, err := w.Conclude(w.ctx(), as([]string{"ana", "carl", "olga"}[i%3]), c); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	texts := map[string]bool{}
+	for _, s := range []events.Stream{tk.Stream, events.CollectiveStream} {
+		for r, err := range w.Log().ReadStream(w.ctx(), s, 0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Header.Type != (events.ConclusionRecorded{}).Kind() {
+				continue
+			}
+			e, err := events.DecodeAs[events.ConclusionRecorded](r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.About != nil && (e.Subject == nil || *e.Subject.ExitCode != 1 || e.Subject.Argv[0] != "make") {
+				t.Errorf("%q cannot be read alone: %+v", e.Text, e.Subject)
+			}
+			texts[e.Text] = true
+		}
+	}
+	if len(texts) != 41 {
+		t.Errorf("%d of 41 conclusions are kept", len(texts))
+	}
+}

@@ -12,11 +12,14 @@ type WriteRule struct {
 	Rule events.Rule `json:"rule"`
 }
 
-// WriteRule carries out c. Refusals: RULE_ABOVE_OWN_LEVEL, LOCKOUT, and what gates
-// answer.
+// WriteRule carries out c. Refusals: RULE_ABOVE_OWN_LEVEL, SECRET_IN_TEXT, LOCKOUT,
+// and what gates answer.
 func (l *Ledger) WriteRule(ctx context.Context, caller Caller, c WriteRule) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		if err := v.mayTouchRule(c.Rule); err != nil {
+			return decided{}, err
+		}
+		if err := noSecretsInText("the rule", text{"/why", c.Rule.Why}); err != nil {
 			return decided{}, err
 		}
 		return v.gatedAuthority([]string{"rule.write"}, named("rule.write", c), func(permits []events.Permit, d *decided) {

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"encoding/base64"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,6 +62,81 @@ func noSecrets(c events.TaskCommand) error {
 	return refuse(Impossible, "SECRET_IN_COMMAND",
 		"the command holds what looks like a secret, and whatever is recorded stays: set it as a variable on the machine and name that in env_from; nothing was recorded").
 		With("problems", bad)
+}
+
+// jsonSecrets are the secrets in a JSON value that lies at path in a command.
+func jsonSecrets(path string, raw jsontext.Value) (bad []events.Problem) {
+	for _, f := range secrets.FindInJSON(raw) {
+		where := ""
+		if f.InName {
+			where = " in a name"
+		}
+		bad = append(bad, problem(path+string(f.Path), "SECRET", "holds what looks like a secret (%s)%s", f.Rule, where))
+	}
+	return bad
+}
+
+// noSecretsInQuestion refuses a "may I?" about a command that holds a secret: it is
+// recorded for whoever decides, and an approval is bound to all of it.
+func noSecretsInQuestion(command jsontext.Value) error {
+	bad := jsonSecrets("/command", command)
+	if bad == nil {
+		return nil
+	}
+	return refuse(Impossible, "SECRET_IN_COMMAND",
+		"the command holds what looks like a secret, and whatever is recorded stays: name where it is kept instead; nothing was recorded").
+		With("problems", bad)
+}
+
+// noSecretsInExt refuses agents' own events that hold a secret. They are not masked:
+// an event is recorded as it was sent, or not at all, so that it is still the one
+// that its sender knows by its id.
+func noSecretsInExt(list []ExtEvent) error {
+	var bad []events.Problem
+	for i, e := range list {
+		path := ""
+		if len(list) > 1 {
+			path = fmt.Sprintf("/%d", i)
+		}
+		bad = append(bad, extSecrets(path, e)...)
+	}
+	if bad == nil {
+		return nil
+	}
+	return refuse(Impossible, "SECRET_IN_EVENT",
+		"the event holds what looks like a secret, and whatever is recorded stays: leave it out, or name where it is kept; nothing was recorded").
+		With("problems", bad[:min(len(bad), events.MaxProblems)])
+}
+
+func extSecrets(path string, e ExtEvent) []events.Problem {
+	bad := jsonSecrets(path+"/data", e.Body.Data)
+	if e.Body.DataBase64 != "" {
+		// What does not decode was refused before.
+		data, _ := base64.StdEncoding.DecodeString(e.Body.DataBase64)
+		for _, f := range secrets.Find(string(data)) {
+			bad = append(bad, problem(path+"/data_base64", "SECRET", "holds what looks like a secret (%s)", f.Rule))
+		}
+	}
+	// Mostly they hold none: all are looked at together first.
+	attributes := []text{{"/id", e.ID}, {"/source", e.Body.Source}, {"/type", string(e.Type)}, {"/subject", string(e.Stream)}, {"/dataschema", e.Body.DataSchema},
+		{"/datacontenttype", e.Body.DataContentType}, {"/correlationid", e.Correlation}, {"/causationid", e.Causation}}
+	for _, name := range slices.Sorted(maps.Keys(e.Body.Extensions)) {
+		attributes = append(attributes, text{"/" + name, name + "=" + string(e.Body.Extensions[name])})
+	}
+	var all strings.Builder
+	for _, a := range attributes {
+		all.WriteString(a.text)
+		all.WriteByte('\n')
+	}
+	if len(secrets.Find(all.String())) == 0 {
+		return bad
+	}
+	for _, a := range attributes {
+		for _, f := range secrets.Find(a.text) {
+			bad = append(bad, problem(path+a.path, "SECRET", "holds what looks like a secret (%s)", f.Rule))
+		}
+	}
+	return bad
 }
 
 // text is a text of a command, and where in it.

@@ -1,11 +1,14 @@
 package commands_test
 
 import (
+	"cmp"
+	"encoding/base64"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"fleetledger/commands"
 	"fleetledger/events"
@@ -116,6 +119,85 @@ func TestMemoryIsMasked(t *testing.T) {
 		t.Error("the caller's argv was changed")
 	}
 	w.holdsNo(leaked)
+}
+
+// What somebody writes is kept as it is written, or refused: the answer says where
+// the secret is, and does not repeat it.
+func TestSecretInWhatIsWritten(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.rule("deploy", 50)
+	w.rule("task.submit.m1", 50)
+	asked := w.ok(w.AskGate(w.ctx(), as("ana"), commands.AskGate{Action: "deploy", RequestApproval: true}))
+	rec, _ := asked.Has("approval.requested")
+	approval := rec.Header.ID
+	w.submit("carl", "make")
+	task := w.State().OpenTasks()[0].ID
+	quoted, err := json.Marshal(leaked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	escaped := strings.Replace(string(quoted), "g", `\u0067`, 1)
+	ext := func(body events.Ext) func() (commands.Result, error) {
+		body.Source = cmp.Or(body.Source, "/a")
+		return func() (commands.Result, error) {
+			return w.AppendExt(w.ctx(), as("ana"), []commands.ExtEvent{{ID: "x", Type: "ext.note", Stream: "ext-a", Body: body}})
+		}
+	}
+	question := func(command string) func() (commands.Result, error) {
+		return func() (commands.Result, error) {
+			return w.AskGate(w.ctx(), as("ana"), commands.AskGate{Action: "deploy", Command: jsontext.Value(command), RequestApproval: true})
+		}
+	}
+	for _, c := range []struct {
+		name, code, path string
+		do               func() (commands.Result, error)
+	}{
+		{"a conclusion", "SECRET_IN_TEXT", "/text", func() (commands.Result, error) {
+			return w.Conclude(w.ctx(), as("ana"), commands.Conclude{Text: "it needs\n" + leaked})
+		}},
+		{"a rule", "SECRET_IN_TEXT", "/why", func() (commands.Result, error) {
+			return w.WriteRule(w.ctx(), as("root"), commands.WriteRule{Rule: events.Rule{Action: "a", MinLevel: level(1), Why: leaked}})
+		}},
+		{"a grant", "SECRET_IN_TEXT", "/reason", func() (commands.Result, error) {
+			return w.SettleApproval(w.ctx(), as("carl"), commands.SettleApproval{ApprovalID: approval, Outcome: events.Granted, Reason: leaked})
+		}},
+		{"a withdrawal", "SECRET_IN_TEXT", "/reason", func() (commands.Result, error) {
+			return w.WithdrawApproval(w.ctx(), as("ana"), commands.WithdrawApproval{ApprovalID: approval, Reason: leaked})
+		}},
+		{"a cancellation", "SECRET_IN_TEXT", "/reason", func() (commands.Result, error) {
+			return w.CancelTask(w.ctx(), as("carl"), commands.CancelTask{TaskID: task, Reason: leaked})
+		}},
+		{"a question", "SECRET_IN_COMMAND", "/command/env/1", question(`{"env":["A=1","GH=` + leaked + `"]}`)},
+		{"a question with escapes", "SECRET_IN_COMMAND", "/command/args/t", question(`{"args":{"t":` + escaped + `}}`)},
+		{"a question whose name tells it", "SECRET_IN_COMMAND", "/command/a/password", question(`{"a":{"password":"q7ZtR2mX` + `w9KbL4vN"}}`)},
+		{"a question with it as a name", "SECRET_IN_COMMAND", "/command/a", question(`{"a":{"` + leaked + `":1}}`)},
+		{"an event's data", "SECRET_IN_EVENT", "/data/list/0/deep", ext(events.Ext{Data: jsontext.Value(`{"list":[{"deep":"is ` + leaked + `"}]}`)})},
+		{"an event's data, all of it", "SECRET_IN_EVENT", "/data", ext(events.Ext{Data: jsontext.Value(escaped)})},
+		{"an event's bytes", "SECRET_IN_EVENT", "/data_base64", ext(events.Ext{DataBase64: base64.StdEncoding.EncodeToString([]byte("\xff " + leaked))})},
+		{"an event's source", "SECRET_IN_EVENT", "/source", ext(events.Ext{Source: "/a?" + leaked})},
+		{"an event's extension", "SECRET_IN_EVENT", "/ghtoken", ext(events.Ext{Extensions: map[string]jsontext.Value{"ghtoken": quoted}})},
+		{"a batch", "SECRET_IN_EVENT", "/1/data", func() (commands.Result, error) {
+			return w.AppendExt(w.ctx(), as("ana"), []commands.ExtEvent{
+				{ID: "x1", Type: "ext.note", Stream: "ext-a", Body: events.Ext{Source: "/a"}},
+				{ID: "x2", Type: "ext.note", Stream: "ext-a", Body: events.Ext{Source: "/a", Data: quoted}},
+			})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r := w.refused(c.code, c.do)
+			if p := r.Facts["problems"].([]events.Problem); len(p) != 1 || p[0].Path != c.path {
+				t.Errorf("problems %+v, want one at %s", p, c.path)
+			}
+			if said, err := json.Marshal(r); err != nil || strings.Contains(string(said), leaked[4:]) || strings.Contains(r.Error(), leaked[4:]) {
+				t.Errorf("the refusal tells the secret (%v): %s", err, said)
+			}
+		})
+	}
+	// What only looks a little like one is taken.
+	w.ok(ext(events.Ext{Data: jsontext.Value(`{"idempotency_key":"0193b2c5-7d3e-7c11-9f2a-3b6c0e8d4a51","note":"a \"token\" of thanks\n","tokens":12345}`)})())
+	w.ok(question(`{"to":"prod","commit":"0e227f1818a0a1f2b3c4d5e6f708192a3b4c5d6e"}`)())
+	w.holdsNo(leaked[4:])
 }
 
 // holdsNo fails the test if any payload of the log holds the text.

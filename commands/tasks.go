@@ -304,7 +304,7 @@ type CancelTask struct {
 }
 
 // CancelTask carries out c. The submitter needs no rule. Refusals: TASK_NOT_FOUND,
-// TASK_SETTLED, ALREADY_REPORTED, and what gates answer.
+// TASK_SETTLED, ALREADY_REPORTED, SECRET_IN_TEXT, and what gates answer.
 func (l *Ledger) CancelTask(ctx context.Context, caller Caller, c CancelTask) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		t, err := l.Task(ctx, c.TaskID, 0)
@@ -316,6 +316,9 @@ func (l *Ledger) CancelTask(ctx context.Context, caller Caller, c CancelTask) (R
 		}
 		if t.Reported() {
 			return decided{}, refuse(Conflict, "ALREADY_REPORTED", "task %s has a report already: it can no longer be cancelled", t.ID)
+		}
+		if err := noSecretsInText("the reason", text{"/reason", c.Reason}); err != nil {
+			return decided{}, err
 		}
 		cancel := func(permit *events.Permit, d *decided) {
 			d.expect = append(d.expect, events.Expectation{Stream: t.Stream, Revision: t.Revision})

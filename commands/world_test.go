@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -62,20 +61,6 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	return w
-}
-
-// concurrent lets many goroutines at the ledger.
-func (w *world) concurrent() {
-	var ids sync.Mutex
-	w.Ledger = commands.New(w.Log(), w.State(), commands.Random{
-		ID: func() string {
-			ids.Lock()
-			defer ids.Unlock()
-			w.ids++
-			return fmt.Sprintf("00000000-0000-7000-9000-%012d", w.ids)
-		},
-		Bytes: func(b []byte) { clear(b) },
-	})
 }
 
 func as(actor string) commands.Caller { return commands.Caller{Actor: actor} }

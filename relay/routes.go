@@ -31,7 +31,7 @@ func (s *Relay) routes() {
 		summary: "Retire a rule", about: "Action rule.retire. The rule stays in the log."}, (*call).retireRule)
 
 	write(s, operation{method: "POST", path: "/v1/gates", id: "askGate", tag: "gates",
-		summary: "May I?", about: "Answered 200 whatever the verdict, and recorded."}, (*call).askGate)
+		summary: "May I?", about: "Answered 200 whatever the verdict, and recorded. 422 SECRET_IN_COMMAND says where the command holds a secret; nothing is recorded."}, (*call).askGate)
 	s.handle(&operation{method: "POST", path: "/v1/gates/simulate", id: "simulate", tag: "gates", in: reflect.TypeFor[simulateBody](), out: reflect.TypeFor[simulateReply](),
 		summary: "What would be decided", about: "Records nothing. With history, every recorded decision is decided again under the proposed rules, and those that would differ are listed. Accept: text/event-stream gives events \"progress\", then one \"result\"."}, (*call).simulate)
 	s.absent("/v1/gates/simulate") // for GET: else /v1/gates/{id} would stand for it
@@ -93,7 +93,7 @@ func (s *Relay) routes() {
 			{name: "repo", about: "Runs in this repository."}, limitParam, minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
 		summary: "What did we already try?"}, (*call).tried)
 	write(s, operation{method: "POST", path: "/v1/conclusions", id: "conclude", tag: "memory", status: http.StatusCreated, waits: true,
-		summary: "Say what a result meant", about: "Action conclusion.record; not for machines and what is derived from them."}, (*call).conclude)
+		summary: "Say what a result meant", about: "Action conclusion.record; not for machines and what is derived from them. 422 SECRET_IN_TEXT says where it holds a secret; nothing is recorded."}, (*call).conclude)
 	read(s, operation{method: "GET", path: "/v1/conclusions", id: "listConclusions", tag: "memory",
 		query:   with(listParams, param{name: "about", about: "Those about this task or record."}),
 		summary: "List conclusions, newest first"}, (*call).listConclusions)
@@ -125,7 +125,7 @@ func (s *Relay) routes() {
 	write(s, operation{method: "POST", path: "/v1/events", id: "appendEvents", tag: "events", status: http.StatusCreated, waits: true,
 		media:   []string{cloudEventType, cloudEventBatchType, "application/json"},
 		summary: "Append an agent's own event, or a batch of them, all or nothing",
-		about:   "CloudEvents 1.0. The action is the event's type. Into streams named ext-... only."}, (*call).appendEvents)
+		about:   "CloudEvents 1.0. The action is the event's type. Into streams named ext-... only. 422 SECRET_IN_EVENT says where an event holds a secret; nothing is recorded."}, (*call).appendEvents)
 	s.handle(&operation{method: "GET", path: "/v1/events", id: "listEvents", tag: "events", out: reflect.TypeFor[list[eventReply]](),
 		query: []param{{name: "after", integer: true, about: "Events after this position."}, {name: "stream", about: "Events of this stream."},
 			{name: "type", about: "Events of this kind."}, limitParam, cursorParam, minPositionParam},

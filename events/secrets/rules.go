@@ -165,7 +165,10 @@ type occurrence struct {
 
 // look finds the keywords and the marks in text.
 func (set *ruleSet) look(text string) *subject {
-	s := &subject{text: text, has: make([]bool, len(set.keys)), marks: markForm.FindAllStringIndex(text, -1)}
+	s := &subject{text: text, has: make([]bool, len(set.keys))}
+	if strings.Contains(text, markBegin) {
+		s.marks = markForm.FindAllStringIndex(text, -1)
+	}
 	small := lower(text)
 	for i := 0; i+1 < len(small); i++ {
 		for _, k := range set.byPair[pair(small[i], small[i+1])] {

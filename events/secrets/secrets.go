@@ -126,11 +126,14 @@ func mask(text string, cut int) (string, int, int) {
 	}
 }
 
-func mark(rule string) string { return "[secret:" + rule + "]" }
+// markBegin is how a mark begins.
+const markBegin = "[secret:"
+
+func mark(rule string) string { return markBegin + rule + "]" }
 
 var markForm = regexp.MustCompile(`\[secret:[a-z0-9-]+\]`)
 
 // isMark reports whether s is nothing but marks.
 func isMark(s string) bool {
-	return strings.HasPrefix(s, "[secret:") && markForm.ReplaceAllLiteralString(s, "") == ""
+	return strings.HasPrefix(s, markBegin) && markForm.ReplaceAllLiteralString(s, "") == ""
 }
