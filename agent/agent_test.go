@@ -43,6 +43,7 @@ type world struct {
 	state  string // the agent's state directory
 	front  atomic.Pointer[front]
 	log    *safeBuffer
+	ahead  atomic.Int64 // ns by which the relay's clock is ahead of the machine's
 }
 
 // front passes a request on to next, or does not.
@@ -67,15 +68,16 @@ func (s *safeBuffer) String() string {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	w := &world{T: t, root: t.TempDir(), state: t.TempDir(), log: &safeBuffer{}}
 	state := projections.NewState()
-	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state})
+	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) }})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ledger := commands.New(log, state, commands.Random{
 		ID: func() string { return uuid.Must(uuid.NewV7()).String() }, Bytes: func(b []byte) { _, _ = rand.Read(b) },
 	})
-	w := &world{T: t, ledger: ledger, root: t.TempDir(), state: t.TempDir(), log: &safeBuffer{}}
+	w.ledger = ledger
 	if _, err := ledger.Found(t.Context(), "default"); err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +132,11 @@ func (w *world) agent() (stop func()) {
 	if err != nil {
 		w.Fatal(err)
 	}
+	return w.agentAs(client)
+}
+
+func (w *world) agentAs(client *agent.Client) (stop func()) {
+	w.Helper()
 	policy, err := runner.NewPolicy([]string{"sh"}, []string{w.root})
 	if err != nil {
 		w.Fatal(err)

@@ -27,9 +27,10 @@ import (
 // always. A Retry-After that is longer than maxRetryWait is not waited for: the
 // caller gets the Problem.
 type Client struct {
-	base  *url.URL
-	token string
-	http  *http.Client
+	base   *url.URL
+	token  string
+	signer *signer // of a device, which has no token; nil for a token
+	http   *http.Client
 }
 
 const (
@@ -64,6 +65,17 @@ func NewClient(base, token string) (*Client, error) {
 	}, nil
 }
 
+// NewDeviceClient returns a client for the relay at base that signs each request
+// with the key of a paired device.
+func NewDeviceClient(base string, d Device) (*Client, error) {
+	c, err := NewClient(base, "")
+	if err != nil {
+		return nil, err
+	}
+	c.signer = &signer{device: d}
+	return c, nil
+}
+
 // Address is the relay's URL.
 func (c *Client) Address() string { return c.base.String() }
 
@@ -86,6 +98,10 @@ type Request struct {
 	// Once is true for a request that is not to be tried again.
 	Once bool
 }
+
+// repeatable reports whether the request, made twice, is as good as made once: a
+// GET changes nothing, and what carries its key is carried out once.
+func (r Request) repeatable() bool { return r.Method == http.MethodGet || r.Key != "" }
 
 // Response is the answer to a request that was carried out, or that waits for an
 // approval (status 202).
@@ -174,13 +190,9 @@ func encodeBody(body any) ([]byte, error) {
 func (c *Client) once(ctx context.Context, r Request, body []byte) (*Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	req, err := c.request(ctx, r, body)
+	resp, err := c.send(ctx, r, body, nil)
 	if err != nil {
 		return nil, err
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return nil, c.unreachable(err)
 	}
 	defer resp.Body.Close()
 	got, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
@@ -189,11 +201,6 @@ func (c *Client) once(ctx context.Context, r Request, body []byte) (*Response, e
 	}
 	if len(got) > maxBody {
 		return nil, fmt.Errorf("the relay's answer has more than %d bytes: ask for less at once", maxBody)
-	}
-	if resp.StatusCode >= 300 {
-		p := problemFrom(resp, got)
-		p.addRetryAfter(resp.Header)
-		return nil, p
 	}
 	return &Response{Status: resp.StatusCode, Header: resp.Header, Body: got}, nil
 }
@@ -207,7 +214,14 @@ func (c *Client) request(ctx context.Context, r Request, body []byte) (*http.Req
 	if err != nil {
 		return nil, err
 	}
-	req.Header.Set("Authorization", "Bearer "+c.token)
+	switch {
+	case c.signer != nil:
+		if err := c.signer.sign(req, c.base, body); err != nil {
+			return nil, err
+		}
+	case c.token != "":
+		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
 	req.Header.Set("Accept", "application/json")
 	if r.Accept != "" {
 		req.Header.Set("Accept", r.Accept)
@@ -250,8 +264,7 @@ func (c *Client) unreachable(err error) error {
 
 // retry decides whether a failed try is made again, and after how long.
 func retry(r Request, err error, try int) (time.Duration, bool) {
-	// A repeated GET changes nothing; a repeated POST with its key neither.
-	repeatable := r.Method == http.MethodGet || r.Key != ""
+	repeatable := r.repeatable()
 	p, ok := errors.AsType[*Problem](err)
 	if !ok {
 		op, isOp := errors.AsType[*net.OpError](err)

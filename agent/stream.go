@@ -99,26 +99,15 @@ func (c *Client) follow(ctx context.Context, s Subscription, each func(ServerEve
 	idle := time.AfterFunc(streamIdle, func() { cancel(errIdle) })
 	defer idle.Stop()
 
-	req, err := c.request(ctx, Request{Method: http.MethodGet, Path: s.Path, Query: s.Query}, nil)
+	resp, err := c.send(ctx, Request{Method: http.MethodGet, Path: s.Path, Query: s.Query, Accept: "text/event-stream"}, nil, func(h http.Header) {
+		if s.LastID != "" {
+			h.Set("Last-Event-ID", s.LastID)
+		}
+	})
 	if err != nil {
-		return err
-	}
-	req.Header.Set("Accept", "text/event-stream")
-	if s.LastID != "" {
-		req.Header.Set("Last-Event-ID", s.LastID)
-	}
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return c.unreachable(idleOr(ctx, err))
+		return idleOr(ctx, err)
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		// A body that cannot be read makes a problem without a document.
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-		p := problemFrom(resp, body)
-		p.addRetryAfter(resp.Header)
-		return p
-	}
 	if s.Connected != nil {
 		s.Connected()
 	}

@@ -2,10 +2,7 @@ package commands
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"slices"
-	"strings"
 
 	"fleetledger/commands/gate"
 	"fleetledger/events"
@@ -29,6 +26,12 @@ func (l *Ledger) RegisterActor(ctx context.Context, caller Caller, c RegisterAct
 }
 
 func (c RegisterActor) decide(v view) (decided, error) {
+	return c.register(v, named("actor.register", c), func(d *decided, permit *events.Permit) { v.issue(d, c.ID, permit) })
+}
+
+// register adds the actor with what credentials gives it, as the command that an
+// approval is bound to.
+func (c RegisterActor) register(v view, command any, credentials func(*decided, *events.Permit)) (decided, error) {
 	if err := c.check(v); err != nil {
 		return decided{}, err
 	}
@@ -65,13 +68,13 @@ func (c RegisterActor) decide(v view) (decided, error) {
 	if err := v.holds(c.Scopes); err != nil {
 		return decided{}, err
 	}
-	return v.gated([]string{action}, named("actor.register", c), func(permits []events.Permit, d *decided) {
+	return v.gated([]string{action}, command, func(permits []events.Permit, d *decided) {
 		reg.Permit = &permits[0]
 		d.add(events.AuthorityStream, v.newID(), reg)
 		if c.Kind == events.Machine && len(c.Scopes) == 1 {
 			d.add(events.AuthorityStream, v.newID(), machineRule(v.newID(), c.ID, c.Scopes[0], &permits[0]))
 		}
-		v.issue(d, c.ID, &permits[0])
+		credentials(d, &permits[0])
 	})
 }
 
@@ -150,29 +153,6 @@ type command struct {
 }
 
 func named(name string, args any) command { return command{name, args} }
-
-// issue makes a token for an actor. Its text names fleet and actor, and is shown
-// once; its hash alone is recorded.
-func (v view) issue(d *decided, actor string, permit *events.Permit) {
-	var secret [32]byte
-	v.random(secret[:])
-	d.secret = v.auth.Fleet + "~" + actor + "~" + base64.RawURLEncoding.EncodeToString(secret[:])
-	d.add(events.TokensStream, v.newID(), events.TokenIssued{
-		TokenID: v.newID(), Actor: actor, TokenHash: TokenHash(d.secret), Permit: permit,
-	})
-}
-
-// TokenHash is what is kept of a token.
-func TokenHash(token string) events.Hash { return sha256.Sum256([]byte(token)) }
-
-// TokenFleet is the fleet that a token names, empty if it is not of the form.
-func TokenFleet(token string) string {
-	parts := strings.Split(token, "~")
-	if len(parts) != 3 || !events.ValidID(parts[0]) || !events.ValidID(parts[1]) {
-		return ""
-	}
-	return parts[0]
-}
 
 // ChangeActor changes an actor's level, scopes or suspension.
 type ChangeActor struct {

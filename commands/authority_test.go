@@ -214,7 +214,7 @@ func TestTokens(t *testing.T) {
 	if got, ok := w.Authenticate(own.Secret); !ok || got.Actor != "ana" {
 		t.Fatalf("got %+v %t", got, ok)
 	}
-	if commands.TokenFleet(own.Secret) != "default" {
+	if fleet, _, _ := commands.SplitToken(own.Secret); fleet != "default" {
 		t.Errorf("the token %q does not name its fleet", own.Secret)
 	}
 	w.refused("LEVEL_NOT_ABOVE", func() (commands.Result, error) {

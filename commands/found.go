@@ -78,5 +78,6 @@ func (l *Ledger) ResetRootToken(ctx context.Context) (Result, error) {
 // Authenticate returns the actor of a bearer token, and whether the token is in
 // force. Whether the actor may do anything is for the gate.
 func (l *Ledger) Authenticate(token string) (projections.Token, bool) {
-	return l.state.Token(TokenHash(token))
+	t, _, ok := l.state.Token(TokenHash(token))
+	return t, ok && t.Bearer()
 }

@@ -15,6 +15,8 @@ const (
 	Malformed Class = iota
 	// Forbidden: a gate or the law of the domain says no to this caller.
 	Forbidden
+	// Unknown: what was shown to be known by is not in force.
+	Unknown
 	// NotFound: what the request names is not there.
 	NotFound
 	// Conflict: the request came too late or for another state.

@@ -2,6 +2,9 @@ package commands
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"strings"
 
 	"fleetledger/events"
 )
@@ -51,4 +54,32 @@ func (v view) manageTokens(actor string, command any, changes func(*events.Permi
 		return decided{}, err
 	}
 	return v.gated([]string{"actor.token"}, command, func(permits []events.Permit, d *decided) { changes(&permits[0], d) })
+}
+
+// issue makes a bearer token for an actor.
+func (v view) issue(d *decided, actor string, permit *events.Permit) {
+	var secret [32]byte
+	v.random(secret[:])
+	v.issueAs(d, base64.RawURLEncoding.EncodeToString(secret[:]), events.TokenIssued{Actor: actor, Permit: permit})
+}
+
+// issueAs makes a token with a secret. Its text names fleet and actor, and is
+// shown once; its hash alone is recorded.
+func (v view) issueAs(d *decided, secret string, t events.TokenIssued) {
+	d.secret = v.auth.Fleet + "~" + t.Actor + "~" + secret
+	t.TokenID, t.TokenHash = v.newID(), TokenHash(d.secret)
+	d.add(events.TokensStream, v.newID(), t)
+}
+
+// TokenHash is what is kept of a token.
+func TokenHash(token string) events.Hash { return sha256.Sum256([]byte(token)) }
+
+// SplitToken takes apart the text of a token, of a pairing code or of a device's
+// name: each is FLEET~ACTOR~REST. Everything is empty if it is not of the form.
+func SplitToken(token string) (fleet, actor, rest string) {
+	parts := strings.Split(token, "~")
+	if len(parts) != 3 || !events.ValidID(parts[0]) || !events.ValidID(parts[1]) {
+		return "", "", ""
+	}
+	return parts[0], parts[1], parts[2]
 }

@@ -1,5 +1,7 @@
 package events
 
+import "time"
+
 // Verdict is what a gate says.
 type Verdict string
 
@@ -140,9 +142,19 @@ type TokenIssued struct {
 	TokenID string `json:"token_id"`
 	Actor   string `json:"actor"`
 	// TokenHash is the SHA-256 of the token's text.
-	TokenHash Hash    `json:"token_hash"`
-	Permit    *Permit `json:"permit,omitzero"`
+	TokenHash Hash `json:"token_hash"`
+	// Use is empty for a bearer token.
+	Use TokenUse `json:"use,omitzero"`
+	// ExpiresAt ends a pairing code that was not redeemed.
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+	Permit    *Permit   `json:"permit,omitzero"`
 }
+
+// TokenUse says what a token that is no bearer token is good for.
+type TokenUse string
+
+// PairingToken is the use of a pairing code: to pair one device key, once.
+const PairingToken TokenUse = "pairing"
 
 // TokenRevoked ends a token.
 type TokenRevoked struct {
@@ -151,12 +163,14 @@ type TokenRevoked struct {
 	Permit  *Permit `json:"permit,omitzero"`
 }
 
-// DevicePaired registers a machine's Ed25519 device key.
+// DevicePaired registers a machine's Ed25519 device key. It uses up the pairing
+// code whose token id it names, and which is from then on the id of the device:
+// what ends the token (token.revoked) ends the key.
 type DevicePaired struct {
-	Actor string `json:"actor"`
+	TokenID string `json:"token_id"`
+	Actor   string `json:"actor"`
 	// PublicKey is the raw key in base64url without padding (RFC 8037 "x").
-	PublicKey string  `json:"public_key"`
-	Permit    *Permit `json:"permit,omitzero"`
+	PublicKey string `json:"public_key"`
 }
 
 // SettingsChanged sets the fleet's settings; absent members keep their value.

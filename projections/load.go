@@ -2,7 +2,6 @@ package projections
 
 import (
 	"context"
-	"slices"
 
 	"fleetledger/events"
 )
@@ -39,31 +38,4 @@ func LoadSettings(ctx context.Context, log events.Log, at events.Position) (Sett
 		}
 	}
 	return s, nil
-}
-
-// LoadTokensOf lists an actor's tokens that were in force at a position (0: now),
-// oldest first.
-func LoadTokensOf(ctx context.Context, log events.Log, actor string, at events.Position) ([]Token, error) {
-	var tokens []Token
-	for r, err := range log.ReadStream(ctx, events.TokensStream, 0) {
-		if err != nil {
-			return nil, err
-		}
-		if at != 0 && r.Header.Position > at {
-			break
-		}
-		e, err := events.Decode(r)
-		if err != nil {
-			return nil, err
-		}
-		switch e := e.(type) {
-		case events.TokenIssued:
-			if e.Actor == actor {
-				tokens = append(tokens, Token{ID: e.TokenID, Actor: actor, IssuedAt: r.Header.Position})
-			}
-		case events.TokenRevoked:
-			tokens = slices.DeleteFunc(tokens, func(t Token) bool { return t.ID == e.TokenID })
-		}
-	}
-	return tokens, nil
 }

@@ -24,24 +24,19 @@ type State struct {
 	collective *Collective
 	tokens     map[events.Hash]Token // by the token's hash
 	tokenIDs   map[string]events.Hash
-	tasks      map[string]*Task     // not settled, by id
-	approvals  map[string]*Approval // pending, by id
-	offers     map[string]map[string]events.Position
-	denials    map[string][]time.Time // newest last, within a minute of the newest
-	index      index
+	// tokensRevision is that of the stream of tokens.
+	tokensRevision events.Revision
+	tasks          map[string]*Task     // not settled, by id
+	approvals      map[string]*Approval // pending, by id
+	offers         map[string]map[string]events.Position
+	denials        map[string][]time.Time // newest last, within a minute of the newest
+	index          index
 
 	watchers watchers
 
 	// next is what is staged and not published yet; only Stage and the publish
 	// functions it returns use it, next.mu between them.
 	next staged
-}
-
-// Token is a bearer token in force.
-type Token struct {
-	ID       string
-	Actor    string
-	IssuedAt events.Position
 }
 
 // staged holds the newest staged value of whatever was changed and is not
@@ -54,6 +49,7 @@ type staged struct {
 	collective *Collective
 	tasks      map[string]change[*Task]
 	approvals  map[string]change[*Approval]
+	tokens     map[string]change[*Token]
 }
 
 type change[T any] struct {
@@ -77,7 +73,7 @@ func NewState() *State {
 	}
 	s.next = staged{
 		authority: s.authority, settings: s.settings, collective: s.collective,
-		tasks: map[string]change[*Task]{}, approvals: map[string]change[*Approval]{},
+		tasks: map[string]change[*Task]{}, approvals: map[string]change[*Approval]{}, tokens: map[string]change[*Token]{},
 	}
 	return s
 }
@@ -108,22 +104,6 @@ func (s *State) Collective() *Collective {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.collective
-}
-
-// Token returns the token in force with this hash.
-func (s *State) Token(hash events.Hash) (Token, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	t, ok := s.tokens[hash]
-	return t, ok
-}
-
-// TokenByID returns the token in force with this id.
-func (s *State) TokenByID(id string) (Token, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	h, ok := s.tokenIDs[id]
-	return s.tokens[h], ok
 }
 
 // OpenTask returns a task that is not settled, nil if there is none of this id.
@@ -158,6 +138,9 @@ func (s *State) Stage(recs []events.Record) (func(), error) {
 	}
 	for id, a := range tx.approvals {
 		s.next.approvals[id] = change[*Approval]{seq, a}
+	}
+	for id, t := range tx.tokens {
+		s.next.tokens[id] = change[*Token]{seq, t}
 	}
 	last := recs[len(recs)-1].Header.Position
 	return func() { s.publish(&tx, seq, last) }, nil
@@ -199,6 +182,11 @@ func (s *State) publish(tx *tx, seq uint64, last events.Position) {
 			delete(s.next.approvals, id)
 		}
 	}
+	for id := range tx.tokens {
+		if s.next.tokens[id].seq == seq {
+			delete(s.next.tokens, id)
+		}
+	}
 	s.next.mu.Unlock()
 	s.watchers.wake(woken)
 }
@@ -212,6 +200,7 @@ type tx struct {
 	collective *Collective
 	tasks      map[string]*Task     // changed, nil until one is
 	approvals  map[string]*Approval // likewise
+	tokens     map[string]*Token    // likewise, by id
 	// effects change the published maps and lists; they cannot fail.
 	effects []func(*State)
 }
@@ -279,26 +268,6 @@ func (tx *tx) apply(r events.Record) (err error) {
 	}
 	if _, err := events.Decode(r); err != nil && !r.Erased {
 		return err
-	}
-	return nil
-}
-
-func (tx *tx) applyToken(r events.Record) error {
-	e, err := events.Decode(r)
-	if err != nil {
-		return err
-	}
-	switch e := e.(type) {
-	case events.TokenIssued:
-		tx.effect(func(s *State) {
-			s.tokens[e.TokenHash] = Token{ID: e.TokenID, Actor: e.Actor, IssuedAt: r.Header.Position}
-			s.tokenIDs[e.TokenID] = e.TokenHash
-		})
-	case events.TokenRevoked:
-		tx.effect(func(s *State) {
-			delete(s.tokens, s.tokenIDs[e.TokenID])
-			delete(s.tokenIDs, e.TokenID)
-		})
 	}
 	return nil
 }
@@ -432,18 +401,4 @@ func (s *State) offer(id string, t *Task, woken []string) []string {
 		woken = append(woken, l.Machine)
 	}
 	return woken
-}
-
-// TokensOf lists an actor's tokens in force, oldest first.
-func (s *State) TokensOf(actor string) []Token {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var out []Token
-	for _, t := range s.tokens {
-		if t.Actor == actor {
-			out = append(out, t)
-		}
-	}
-	slices.SortFunc(out, func(a, b Token) int { return int(int64(a.IssuedAt) - int64(b.IssuedAt)) })
-	return out
 }

@@ -6,6 +6,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/events/devicekey"
 	"fleetledger/projections"
 )
 
@@ -26,7 +27,20 @@ type actorReply struct {
 }
 
 type tokenItem struct {
-	TokenID string `json:"token_id"`
+	TokenID   string    `json:"token_id"`
+	Use       string    `json:"use" enum:"bearer,pairing,device" doc:"A bearer token, a pairing code, or the device that it was redeemed for."`
+	ExpiresAt time.Time `json:"expires_at,omitzero" doc:"Of a pairing code."`
+	PublicKey string    `json:"public_key,omitzero" doc:"Of a device."`
+}
+
+func tokenOf(t projections.Token) tokenItem {
+	switch {
+	case t.Bearer():
+		return tokenItem{TokenID: t.ID, Use: "bearer"}
+	case t.Device():
+		return tokenItem{TokenID: t.ID, Use: "device", PublicKey: devicekey.PublicKey(t.Key)}
+	}
+	return tokenItem{TokenID: t.ID, Use: "pairing", ExpiresAt: t.ExpiresAt}
 }
 
 func actorAt(auth *projections.Authority, a *projections.Actor) actorReply {
@@ -137,7 +151,7 @@ func (c *call) getActor() (actorReply, error) {
 	out := actorAt(auth, a)
 	out.Tokens = []tokenItem{}
 	for _, t := range tokens {
-		out.Tokens = append(out.Tokens, tokenItem{t.ID})
+		out.Tokens = append(out.Tokens, tokenOf(t))
 	}
 	return out, nil
 }

@@ -35,6 +35,9 @@ func (c *call) readBody(in any) error {
 		return err
 	}
 	raw := b.Bytes()
+	if err := c.checkBody(raw); err != nil {
+		return err
+	}
 	if err := c.identify(raw); err != nil {
 		return err
 	}
@@ -60,12 +63,19 @@ func (c *call) receive(b *bytes.Buffer) error {
 		return bodyTooLarge(limit)
 	}
 	n, err := b.ReadFrom(io.LimitReader(c.r.Body, limit+1))
+	if err != nil {
+		return bodyUnreadable(n, err)
+	}
+	if n > limit {
+		return bodyTooLarge(limit)
+	}
+	return nil
+}
+
+// bodyUnreadable is why a body ended after n bytes.
+func bodyUnreadable(n int64, err error) error {
 	var timeout net.Error
 	switch {
-	case err == nil && n > limit:
-		return bodyTooLarge(limit)
-	case err == nil:
-		return nil
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return malformed("BODY_CUT_OFF", "the body ended after %d bytes, before its end; send it again", n)
 	case errors.As(err, &timeout) && timeout.Timeout():

@@ -38,9 +38,10 @@ func newDocument(version string) *document {
 		Components: &huma.Components{
 			Schemas: schemas,
 			SecuritySchemes: map[string]*huma.SecurityScheme{"token": {Type: "http", Scheme: "bearer",
-				Description: "Names fleet and actor."}},
+				Description: "Names fleet and actor."},
+				"device": {Type: "http", Scheme: "DPoP", Description: signingGuide}},
 		},
-		Security: []map[string][]string{{"token": {}}},
+		Security: []map[string][]string{{"token": {}}, {"device": {}}},
 		Tags: []*huma.Tag{{Name: "actors"}, {Name: "rules"}, {Name: "gates"}, {Name: "approvals"}, {Name: "tasks"}, {Name: "attempts"},
 			{Name: "memory"}, {Name: "events"}, {Name: "proofs"}, {Name: "ledger"}, {Name: "relay"}},
 	}}

@@ -10,6 +10,7 @@ import (
 // contract lists what is to be there, as the contract has it.
 var contract = strings.Fields(`
 POST/v1/actors GET/v1/actors GET/v1/actors/{id} PATCH/v1/actors/{id} POST/v1/actors/{id}/tokens DELETE/v1/actors/{id}/tokens/{token_id}
+POST/v1/pairings POST/v1/pairings/redeem
 POST/v1/rules GET/v1/rules DELETE/v1/rules/{id}
 POST/v1/gates GET/v1/gates/{id} POST/v1/gates/{id}/spend POST/v1/gates/simulate
 GET/v1/approvals GET/v1/approvals/stream GET/v1/approvals/{id} POST/v1/approvals/settle POST/v1/approvals/{id}/settle POST/v1/approvals/{id}/withdraw
@@ -111,7 +112,7 @@ func TestWhatIsNotThereYet(t *testing.T) {
 	f := newFleet(t).people()
 	for _, r := range []string{
 		"GET /v1/gates/simulate", "GET /metrics", "GET /v1/blocks/import", "POST /v1/sql",
-		"POST /v1/events/x/erase", "POST /v1/pairings", "POST /v1/pairings/redeem",
+		"POST /v1/events/x/erase", "GET /v1/pairings/x",
 		"GET /log", "GET /log/", "GET /log/entries", "GET /v1/proofs", "GET /", "GET /v1", "GET /v1/tasks/", "GET /v1//tasks", "DELETE /v1/everything", "BREW /v1/everything",
 	} {
 		method, path, _ := strings.Cut(r, " ")

@@ -61,6 +61,7 @@ func invalidFields(problems ...events.Problem) error {
 var classStatus = map[commands.Class]int{
 	commands.Malformed:   http.StatusBadRequest,
 	commands.Forbidden:   http.StatusForbidden,
+	commands.Unknown:     http.StatusUnauthorized,
 	commands.NotFound:    http.StatusNotFound,
 	commands.Conflict:    http.StatusConflict,
 	commands.TooLarge:    http.StatusRequestEntityTooLarge,
@@ -131,6 +132,9 @@ func (c *call) fail(err error) {
 	h := c.w.Header()
 	if p.header[0] != "" {
 		h.Set(p.header[0], p.header[1])
+	}
+	if p.status == http.StatusUnauthorized && h["Www-Authenticate"] == nil {
+		h.Set("WWW-Authenticate", "Bearer")
 	}
 	if seconds, ok := p.facts["retry_after_s"].(int); ok {
 		h.Set("Retry-After", strconv.Itoa(seconds))

@@ -21,6 +21,9 @@ type Config struct {
 	// Seals sign and serve the trees of the fleets' logs, by name. Of a fleet without
 	// one there is no checkpoint and no proof.
 	Seals map[string]*seal.Sealer
+	// Hosts are other names under which clients reach the relay, where a proxy
+	// changes the header Host: a device may have signed for one of them.
+	Hosts []string
 	// Logger is told what went wrong inside; nil means slog.Default().
 	Logger *slog.Logger
 	// Heartbeat is how often a silent event stream says that it is alive; 0 means
@@ -63,11 +66,17 @@ type Relay struct {
 	doc     *document
 	streams streams
 	audits  audits
+
+	signatures map[string]*signatures // by fleet
 }
 
 // New returns a relay for fleets, by name. The ledgers are founded.
 func New(fleets map[string]*commands.Ledger, cfg Config) *Relay {
 	s := &Relay{fleets: fleets, cfg: cfg.withDefaults(), router: chi.NewRouter()}
+	s.signatures = map[string]*signatures{}
+	for name, ledger := range fleets {
+		s.signatures[name] = newSignatures(ledger.Log().Now())
+	}
 	s.doc = newDocument(s.cfg.Version)
 	s.audits.start()
 	s.router.Use(middleware.GetHead)

@@ -22,6 +22,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/events/devicekey"
 	"fleetledger/projections"
 )
 
@@ -67,6 +68,8 @@ type call struct {
 	fleet  string
 	ledger *commands.Ledger
 	token  projections.Token
+	// claims are what a device has signed, nil for a bearer token.
+	claims *devicekey.Claims
 
 	query url.Values
 	// at is the position that the caller asks about, 0 for none; asOf the one that

@@ -23,6 +23,14 @@ func (s *Relay) routes() {
 	write(s, operation{method: "DELETE", path: "/v1/actors/{id}/tokens/{token_id}", id: "revokeToken", tag: "actors", waits: true, bodyless: true,
 		summary: "End a token", about: "Action actor.token; one's own need none."}, (*call).revokeToken)
 
+	write(s, operation{method: "POST", path: "/v1/pairings", id: "pairMachine", tag: "actors", status: http.StatusCreated, waits: true,
+		summary: "Make a pairing code for a machine",
+		about:   "Action actor.register; actor.derive under the caller or its descendant; a machine needs none for another device of its own. Registers the machine if it is not yet; for one that is, name its id alone."}, (*call).pairMachine)
+	s.handle(&operation{method: "POST", path: "/v1/pairings/redeem", id: "redeemPairing", tag: "actors", status: http.StatusCreated, open: true,
+		in: reflect.TypeFor[redeemBody](), out: reflect.TypeFor[redeemReply](),
+		summary: "Register the key of a device, once per code",
+		about:   "401 PAIRING_INVALID for a code that never was, was used, or has expired. From then on the device signs each request: " + signingGuide}, (*call).redeemPairing)
+
 	write(s, operation{method: "POST", path: "/v1/rules", id: "writeRule", tag: "rules", status: http.StatusCreated, waits: true,
 		summary: "Write a rule, at the end of the list", about: "Action rule.write. 422 RULE_MALFORMED names every problem."}, (*call).writeRule)
 	read(s, operation{method: "GET", path: "/v1/rules", id: "listRules", tag: "rules", query: listParams,

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -25,14 +26,16 @@ type actor struct {
 	RegisteredBy   string   `json:"registered_by"`
 	Active         bool     `json:"active"`
 	Tokens         []struct {
-		TokenID string `json:"token_id"`
+		TokenID   string    `json:"token_id"`
+		Use       string    `json:"use"`
+		ExpiresAt time.Time `json:"expires_at"`
 	} `json:"tokens"`
 }
 
 func (a *app) actorsCommand() *cobra.Command {
 	return a.group("actors", "People, agents and machines, and their tokens", `  fleetledger actors list
   fleetledger actors register ana --kind human --level 30 --scope web`,
-		a.actorsListCommand(), a.actorsShowCommand(), a.actorsRegisterCommand(), a.actorsChangeCommand(),
+		a.actorsListCommand(), a.actorsShowCommand(), a.actorsRegisterCommand(), a.actorsPairCommand(), a.actorsChangeCommand(),
 		a.actorsSuspendCommand("suspend", "Deny an actor and all that derive from it", true),
 		a.actorsSuspendCommand("reinstate", "End a suspension", false),
 		a.tokenCommand())
@@ -101,7 +104,14 @@ func (x actor) show(p printer) {
 		p.f("  cap     %d\n", *x.Cap)
 	}
 	for _, t := range x.Tokens {
-		p.f("  token   %s\n", t.TokenID)
+		switch t.Use {
+		case "device":
+			p.f("  device  %s\n", t.TokenID)
+		case "pairing":
+			p.f("  code    %s, until %s\n", t.TokenID, when(t.ExpiresAt))
+		default:
+			p.f("  token   %s\n", t.TokenID)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -16,11 +17,11 @@ import (
 )
 
 func (a *app) agentCommand() *cobra.Command {
-	var machine, state string
+	var machine, state, code string
 	var allow, roots []string
 	var parallel int
 	cmd := &cobra.Command{
-		Use:   "agent --machine ID [--allow PROGRAM]... [--root DIR]...",
+		Use:   "agent --machine ID|--pair CODE [--allow PROGRAM]... [--root DIR]...",
 		Short: "Take this machine's offers, run them and report",
 		Long: strings.TrimSpace(`
 Take the offers of one machine, run what its allow-list permits, and report how it
@@ -31,12 +32,30 @@ A program runs only if --allow names it exactly as the task does, without a shel
 unless the list names the shell, in a directory under a --root (default: the
 working directory). The list is no sandbox: what is allowed has this user's rights.
 
+With --pair it first redeems a code of fleetledger actors pair: it makes a key, keeps
+it in the state directory (device.json, for you alone), and signs its requests with
+it, now and whenever it is started without a token.
+
 The state directory keeps memory.jsonl, what this machine ran, and outbox/, what is
 not reported yet: reports wait there for a relay that is away, over restarts of
 either side.`),
-		Example: `  fleetledger agent --machine m1 --token-file m1.token --allow go --allow git --root /srv/project`,
-		Args:    cobra.NoArgs,
+		Example: `  fleetledger agent --machine m1 --token-file m1.token --allow go --allow git --root /srv/project
+  fleetledger agent --pair default~m1~7h4kq2... --allow go --root /srv/project`,
+		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			if code != "" {
+				named, err := pairedMachine(code)
+				if err != nil {
+					return err
+				}
+				if machine != "" && machine != named {
+					return misused("--pair is a code for %s, not for %s", named, machine)
+				}
+				machine = named
+			}
+			if machine == "" {
+				return misused("which machine is this? Give --machine ID, or --pair CODE")
+			}
 			if !events.ValidID(machine) {
 				return misused("--machine %q is not an id", machine)
 			}
@@ -52,7 +71,7 @@ either side.`),
 					return err
 				}
 			}
-			client, err := a.client(cmd)
+			client, err := a.machineClient(cmd, machine, state, code)
 			if err != nil {
 				return err
 			}
@@ -68,20 +87,58 @@ either side.`),
 			}
 			err = worker.Run(cmd.Context())
 			if p, ok := errors.AsType[*agent.Problem](err); ok && (p.Status == 401 || p.Status == 403) {
-				return tryNext(fmt.Errorf("the relay does not let this token take the offers of %s: %w", machine, err),
-					"fleetledger actors register "+machine+" --kind machine --level 10 --save-token "+machine+".token, then give that file with --token-file")
+				return tryNext(fmt.Errorf("the relay does not let this agent take the offers of %s: %w", machine, err),
+					"fleetledger actors pair "+machine+", then fleetledger agent --pair CODE; or fleetledger actors register "+machine+" --kind machine --level 10 --save-token "+machine+".token, then give that file with --token-file")
 			}
 			return err
 		}),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&machine, "machine", "", "id of this machine")
+	flags.StringVar(&code, "pair", "", "redeem this pairing code first")
 	flags.StringArrayVar(&allow, "allow", nil, "program that may be run, as tasks name it (repeat)")
 	flags.StringArrayVar(&roots, "root", nil, "directory under which commands may run (repeat; default: the working directory)")
 	flags.StringVar(&state, "state", "", "state directory (default: fleetledger/MACHINE in the user's configuration directory)")
 	flags.IntVar(&parallel, "parallel", 1, "how many commands run at once")
-	_ = cmd.MarkFlagRequired("machine") // it exists
 	return cmd
+}
+
+// pairedMachine is the machine that a pairing code is for.
+func pairedMachine(code string) (string, error) {
+	parts := strings.Split(code, "~")
+	if len(parts) != 3 || !events.ValidID(parts[1]) {
+		return "", misused("--pair: this is not a pairing code: it looks like default~m1~7h4kq2...")
+	}
+	return parts[1], nil
+}
+
+// machineClient returns the client of a machine: with the token that flags or
+// environment give, else as the device in its state directory.
+func (a *app) machineClient(cmd *cobra.Command, machine, state, code string) (*agent.Client, error) {
+	var device agent.Device
+	var err error
+	switch {
+	case code != "":
+		device, err = a.pair(cmd, code, state)
+	case a.tokenFile == "" && os.Getenv(envToken) == "":
+		device, err = agent.LoadDevice(state)
+		if errors.Is(err, fs.ErrNotExist) {
+			return a.client(cmd)
+		}
+	default:
+		return a.client(cmd)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if device.Machine() != machine {
+		return nil, tryNext(fmt.Errorf("%s holds the device of %s, not of %s", state, device.Machine(), machine), "another --state for each machine")
+	}
+	c, err := agent.NewDeviceClient(a.serverURL(), device)
+	if err != nil {
+		return nil, &misuse{err.Error()}
+	}
+	return c, nil
 }
 
 // defaultState lies outside of the working directory: state beside a checkout

@@ -37,6 +37,12 @@ func (f *failure) Unwrap() error { return f.err }
 
 func tryNext(err error, try string) error { return &failure{err: err, try: try} }
 
+// problemIn is the relay's problem in an error, nil if there is none.
+func problemIn(err error) *agent.Problem {
+	p, _ := errors.AsType[*agent.Problem](err)
+	return p
+}
+
 // errQuiet ends a command with exit code 1 whose output has said why.
 var errQuiet = errors.New("")
 

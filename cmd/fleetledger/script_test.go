@@ -50,6 +50,8 @@ func endWithParent(parent int) {
 //	relay [FLAG...]          start `fleetledger serve` on $WORK/data and wait until it
 //	                         listens; it keeps its port when it is started again
 //	agent MACHINE [FLAG...]  start an agent with MACHINE.token and wait for its offers
+//	pairedagent MACHINE [FLAG...]
+//	                         the same without a token
 //	term relay|MACHINE       send SIGTERM; it must end with exit code 0
 //	kill9 relay|MACHINE      send SIGKILL
 //	await FILE REGEXP        wait until the file matches
@@ -77,7 +79,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"relay": cmdRelay, "agent": cmdAgent, "term": cmdTerm, "kill9": cmdKill9,
+			"relay": cmdRelay, "agent": cmdAgent, "pairedagent": cmdPairedAgent, "term": cmdTerm, "kill9": cmdKill9,
 			"misuse": cmdMisuse, "certificate": cmdCertificate, "await": cmdAwait, "capture": cmdCapture, "flip": cmdFlip, "mode": cmdMode,
 		},
 	})
@@ -184,9 +186,18 @@ func cmdAgent(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: agent MACHINE [FLAG...]")
 	}
 	machine := args[0]
-	scriptOf(ts).start(ts, machine, `msg="taking offers"`, false, append([]string{
-		"agent", "--machine", machine, "--token-file", machine + ".token", "--state", ts.MkAbs(machine + ".state"),
-	}, args[1:]...))
+	startAgent(ts, machine, append([]string{"--machine", machine, "--token-file", machine + ".token"}, args[1:]...))
+}
+
+func cmdPairedAgent(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) == 0 {
+		ts.Fatalf("usage: pairedagent MACHINE [FLAG...]")
+	}
+	startAgent(ts, args[0], args[1:])
+}
+
+func startAgent(ts *testscript.TestScript, machine string, args []string) {
+	scriptOf(ts).start(ts, machine, `msg="taking offers"`, false, append([]string{"agent", "--state", ts.MkAbs(machine + ".state")}, args...))
 }
 
 func cmdTerm(ts *testscript.TestScript, _ bool, args []string) {

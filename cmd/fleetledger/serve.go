@@ -27,6 +27,7 @@ type serveFlags struct {
 	tlsCert, tlsKey string
 	insecureHTTP    bool
 	originHost      string
+	publicHosts     []string
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -57,6 +58,7 @@ Only addresses of this machine are listened on in the clear; any other needs
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with the certificate chain (PEM)")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the certificate's key (PEM)")
 	flags.BoolVar(&f.insecureHTTP, "insecure-http", false, "listen in the clear on an address that others reach")
+	flags.StringArrayVar(&f.publicHosts, "public-host", nil, "host[:port] by which paired devices reach a proxy that changes the header Host (repeat)")
 	originHostFlag(cmd, &f.originHost)
 	return cmd
 }
@@ -119,7 +121,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 	}()
 
-	rel := relay.New(fleets, relay.Config{Version: version(), Logger: logger, Seals: seals})
+	rel := relay.New(fleets, relay.Config{Version: version(), Logger: logger, Seals: seals, Hosts: f.publicHosts})
 	server := relay.NewServer(rel.Handler())
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)
 

@@ -131,6 +131,8 @@ func newFleet(t *testing.T) fleet {
 	answer := publish("carl", []events.Hash{block}, map[string]string{"issue": "it fails", "mood": "grim"})
 	do(l.AcceptBlock(ctx, as("olga"), commands.AcceptBlock{Hash: block}))
 	do(l.AcceptBlock(ctx, as("ana"), commands.AcceptBlock{Hash: answer, Narrow: events.Narrowing{Refuse: []string{"mood"}}}))
+	do(l.PairMachine(ctx, as("olga"), commands.PairMachine{ID: "m3", AuthorityLevel: level(5)}))
+	do(l.RedeemPairing(ctx, as("m3"), commands.RedeemPairing{Code: last.Secret, PublicKey: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}))
 	do(l.AppendExt(ctx, as("ana"), []commands.ExtEvent{{ID: "x1", Type: "ext.note", Stream: "ext-a", Body: events.Ext{Source: "/t", Data: jsontext.Value(`{"a":1}`)}}}))
 
 	f := fleet{ledger: l}
@@ -421,6 +423,15 @@ func TestForgedDecisionsAreFound(t *testing.T) {
 			x.Slug = "none"
 			return x
 		}},
+		{"a device of another machine", "device.paired", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.DevicePaired)
+			x.Actor = "m1"
+			return x
+		}},
+		{"a device that another machine paired", "device.paired", 0, func(r *events.Record, e events.Event) events.Event {
+			r.Header.Actor = "m1"
+			return e
+		}},
 		{"an agent's event by leave of another kind", "ext.note", 0, func(_ *events.Record, e events.Event) events.Event {
 			x := e.(events.Ext)
 			x.Permit.Decision.Action = "ext.other"
@@ -463,6 +474,11 @@ func TestWhatNoCommandRecordsIsFound(t *testing.T) {
 		{"task.opened", func(r *events.Record, _ events.Event) events.Event {
 			x := events.ApprovalSpent{}
 			r.Header.Type = x.Kind()
+			return x
+		}},
+		{"device.paired", func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.DevicePaired)
+			x.TokenID = "no-such-code"
 			return x
 		}},
 		{"approval.spent", func(_ *events.Record, e events.Event) events.Event {

@@ -40,6 +40,8 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		a.optional(r, e.Permit, e.Actor == r.Header.Actor, "actor.token", "actor.register", "actor.derive")
 	case events.TokenRevoked:
 		a.optional(r, e.Permit, e.Actor == r.Header.Actor, "actor.token")
+	case events.DevicePaired:
+		a.paired(r, e)
 	case events.SettingsChanged:
 		a.optional(r, e.Permit, a.foundingAppend(), "fleet.configure")
 	case events.GateDecided:
@@ -198,6 +200,15 @@ func (a *auditor) registered(r events.Record, e events.ActorRegistered) {
 	}
 	if by := commands.Standing(a.before, r.Header.Actor); e.AuthorityLevel > by.Level {
 		a.find(r, Decision, by.Level, e.AuthorityLevel, "%s registered %s above its own level", r.Header.Actor, e.ID)
+	}
+}
+
+// paired holds a device key to the code that it was redeemed for. That the code
+// waited for it is checked by the fold.
+func (a *auditor) paired(r events.Record, e events.DevicePaired) {
+	t, ok := a.rebuilt.TokenByID(e.TokenID)
+	if !ok || t.Actor != e.Actor || e.Actor != r.Header.Actor || !r.Header.Time.Before(t.ExpiresAt) {
+		a.find(r, Decision, nil, e.TokenID, "%s paired a device for %s with a code that is not its own or had expired", r.Header.Actor, e.Actor)
 	}
 }
 

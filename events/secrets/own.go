@@ -10,9 +10,9 @@ var own = []struct {
 	entropy  float64
 	keywords []string
 }{
-	// The tokens of this ledger: fleet~actor~secret. Whose it was stays readable,
-	// for whoever has to revoke it.
-	{"fleetledger-token", `~[a-z0-9][a-z0-9._-]{0,63}~([A-Za-z0-9_-]{43})(?:[^A-Za-z0-9_-]|$)`, 3, []string{"~"}},
+	// The tokens and pairing codes of this ledger: fleet~actor~secret. Whose it was
+	// stays readable, for whoever has to revoke it.
+	{"fleetledger-token", `~[a-z0-9][a-z0-9._-]{0,63}~([A-Za-z0-9_-]{43}|[a-km-np-z2-9]{26})(?:[^A-Za-z0-9_-]|$)`, 3, []string{"~"}},
 	// A private key of which only the end or the beginning is there: the tail of
 	// an output begins anywhere.
 	{"private-key-end", `((?:\A[A-Za-z0-9+/=]{1,64}` + lineEnd + `)?(?:[A-Za-z0-9+/=]{60,}` + lineEnd + `)*[A-Za-z0-9+/=]{1,76}` + lineEnd + `)` +

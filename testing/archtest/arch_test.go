@@ -37,6 +37,7 @@ var homes = []struct {
 	{"github.com/go-chi/chi/", []string{"relay", "testing/load"}, "HTTP is the relay's"},
 	{"github.com/danielgtaylor/huma/", []string{"relay"}, "the API is described where it is served"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "the command line is the program's"},
+	{"github.com/go-jose/go-jose/", []string{"events/devicekey"}, "the form of signatures is read and written in one place, for the machine and for the relay"},
 	{"github.com/google/uuid", []string{"cmd", "agent", "relay", "testing"}, "decisions take ids as arguments"},
 	{"filippo.io/torchwood", []string{"events/seal"}, "the formats of proofs are read and written in one place"},
 	{"golang.org/x/mod/sumdb/", []string{"events/seal", "testing/logtest"}, "the formats of proofs are read and written in one place"},
