@@ -28,8 +28,9 @@ from the first day on. PATH is a file, or a folder with all below it:
 
   claude-code  transcripts, as in ~/.claude/projects, those of sub-agents too
   codex        rollouts, as in ~/.codex/sessions
-  w2m          memory.jsonl with its rotated generations; its conclusions too
-               (the prose of fleet-memory.md is not read yet)
+  w2m          memory.jsonl with its rotated generations, and its conclusions; the
+               sections of fleet-memory.md, into the collective memory: one that is
+               there and says something else stays as it is
   atuin        history.db
 
 Importing again records nothing twice, so what was interrupted is simply repeated,
@@ -132,13 +133,18 @@ type importReport struct {
 	ConclusionsImported     int `json:"conclusions_imported"`
 	ConclusionsAlreadyThere int `json:"conclusions_already_there"`
 
+	// Sections are those of the collective documents.
+	Sections             int `json:"sections"`
+	SectionsImported     int `json:"sections_imported"`
+	SectionsAlreadyThere int `json:"sections_already_there"`
+
 	Skipped   []importSkip `json:"skipped"`
 	ElapsedMS int64        `json:"elapsed_ms"`
 }
 
 // importSkip is why something was not imported.
 type importSkip struct {
-	// What is "call", "line" or "conclusion".
+	// What is "call", "line", "conclusion", "document", "section" or "secret".
 	What   string `json:"what"`
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
@@ -184,6 +190,9 @@ func (r *importReport) show(p printer) {
 	}
 	if r.Conclusions > 0 {
 		p.f("  %s: %d imported, %d already there\n", count(r.Conclusions, "conclusion"), r.ConclusionsImported, r.ConclusionsAlreadyThere)
+	}
+	if r.Sections > 0 {
+		p.f("  %s: %d imported, %d already there\n", count(r.Sections, "section"), r.SectionsImported, r.SectionsAlreadyThere)
 	}
 	on := ""
 	switch n := len(r.Machines); {

@@ -147,6 +147,8 @@ func (im *importer) count(it histories.Item) bool {
 	case histories.Concluded:
 		r.Conclusions++
 		return true
+	case histories.Document:
+		return true
 	}
 	return false
 }
@@ -156,8 +158,11 @@ func (im *importer) send(ctx context.Context, it histories.Item) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	if it.Kind == histories.Concluded {
+	switch it.Kind {
+	case histories.Concluded:
 		return im.sendConclusion(ctx, it)
+	case histories.Document:
+		return im.sendDocument(ctx, it)
 	}
 	record := it.Run.Record
 	if it.Run.Line != "" {
@@ -252,8 +257,74 @@ func (im *importer) sendConclusion(ctx context.Context, it histories.Item) error
 	return nil
 }
 
+// sendDocument writes the sections of a document into the collective memory, those
+// that are not there: what somebody has written since stays.
+func (im *importer) sendDocument(ctx context.Context, it histories.Item) error {
+	list, err := projections.ReadMarkdown(it.Text)
+	if err != nil {
+		im.mu.Lock()
+		defer im.mu.Unlock()
+		im.report.skip("document", it, err.Error())
+		return nil
+	}
+	for _, s := range list {
+		if err := im.sendSection(ctx, it, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (im *importer) sendSection(ctx context.Context, it histories.Item, s projections.ReadSection) error {
+	at := histories.Item{Kind: it.Kind, Tool: it.Tool, File: it.File, Line: s.Line}
+	n := 0
+	for _, text := range []*string{&s.Heading, &s.Text} {
+		masked, found := secrets.Mask(*text)
+		*text, n = masked, n+found
+	}
+	// A section has a key for each text that it had: one that was imported before and
+	// was edited here since is known again.
+	at.Session, at.Origin = s.Slug, events.SumHash(s.Heading, s.Text).String()
+	var problem error
+	var position events.Position
+	if strings.TrimSpace(s.Text) != "" {
+		_, position, problem = im.request(ctx, agent.Request{
+			Method: http.MethodPut, Path: sectionPath(s.Slug), Key: at.Key(),
+			Body: sectionBody{Heading: s.Heading, Text: s.Text, Revision: new(events.Revision)},
+		})
+	}
+	im.mu.Lock()
+	defer im.mu.Unlock()
+	r := &im.report
+	r.Sections++
+	p, _ := errors.AsType[*agent.Problem](problem)
+	switch {
+	case strings.TrimSpace(s.Text) == "":
+		r.skip("section", at, "nothing stands under its heading")
+	case p != nil && p.Code == "SECTION_CHANGED":
+		r.skip("section", at, "one of its name says something else: collective import writes over it")
+	case problem != nil && stopOn(problem):
+		return problem
+	case problem != nil:
+		r.skip("section", at, refusedAs(problem))
+	case position <= im.head: // 0 if it says what it said
+		r.SectionsAlreadyThere++
+	default:
+		r.SectionsImported++
+		for range n {
+			r.skip("secret", at, "masked in a section")
+		}
+	}
+	return nil
+}
+
 func (im *importer) post(ctx context.Context, it histories.Item, path string, body any) (*agent.Response, events.Position, error) {
-	resp, err := im.c.Do(ctx, agent.Request{Method: http.MethodPost, Path: path, Body: body, Key: it.Key()})
+	return im.request(ctx, agent.Request{Method: http.MethodPost, Path: path, Body: body, Key: it.Key()})
+}
+
+// request makes one request and returns its answer and the position of its receipt.
+func (im *importer) request(ctx context.Context, r agent.Request) (*agent.Response, events.Position, error) {
+	resp, err := im.c.Do(ctx, r)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -267,7 +338,7 @@ func (im *importer) post(ctx context.Context, it histories.Item, path string, bo
 		return nil, 0, err
 	}
 	if resp.Status == http.StatusAccepted {
-		return nil, 0, tryNext(fmt.Errorf("importing needs an approval for each record: the rules let this actor not record at once; %s was asked for and can be withdrawn", answer.ApprovalID),
+		return nil, 0, tryNext(fmt.Errorf("importing needs an approval for each record or section: the rules do not let this actor write it at once; %s was asked for and can be withdrawn", answer.ApprovalID),
 			"fleetledger rules list")
 	}
 	return resp, answer.Receipt.Position, nil

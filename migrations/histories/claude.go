@@ -89,6 +89,7 @@ func readClaude(r *reading, path string) error {
 		return err
 	}
 	c := &claude{reading: r, pending: map[string]*claudeCall{}}
+	r.plan(files)
 	if err := r.each(files, nil, c.take); err != nil {
 		return err
 	}

@@ -109,6 +109,7 @@ func readCodex(r *reading, at string) error {
 		c.session, c.cwd, c.version, c.repo = "", "", "", ""
 		c.started, c.told = time.Time{}, map[string]struct{}{}
 	}
+	r.plan(files)
 	if err := r.each(files, start, c.take); err != nil {
 		return err
 	}

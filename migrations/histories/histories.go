@@ -76,6 +76,8 @@ const (
 	Repeated
 	// Concluded is what a reader said of a result.
 	Concluded
+	// Document is prose about the whole fleet, a file of it.
+	Document
 	// Unreadable is a line or a file that cannot be read.
 	Unreadable
 )
@@ -99,6 +101,8 @@ type Item struct {
 	TaskID     string
 	Run        *Run
 	Conclusion *Conclusion
+	// Text is a Document's: Markdown, as it lies in the file.
+	Text string
 }
 
 // Run is a command that ran.
@@ -129,8 +133,11 @@ func (it Item) Key() string {
 }
 
 func (it Item) kindName() string {
-	if it.Kind == Concluded {
+	switch it.Kind {
+	case Concluded:
 		return "conclusion"
+	case Document:
+		return "document"
 	}
 	return "run"
 }

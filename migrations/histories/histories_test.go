@@ -60,6 +60,8 @@ func brief(it Item) string {
 		return place + " unreadable: " + it.Reason
 	case Repeated:
 		return place + " repeated"
+	case Document:
+		return fmt.Sprintf("%s document %q", place, it.Text)
 	case Concluded:
 		s := place + " concluded " + it.Conclusion.Text
 		if it.Conclusion.TaskID != "" {

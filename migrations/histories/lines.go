@@ -20,12 +20,16 @@ import (
 // maxLineBytes bounds the memory that one line takes.
 const maxLineBytes = 64 << 20
 
+// maxDocumentBytes bounds a file that is read as a whole.
+const maxDocumentBytes = 16 << 20
+
 // The reasons of an Unreadable.
 const (
 	ReasonTorn      = "the last line was cut off"
 	ReasonMalformed = "the line is no JSON"
 	ReasonLong      = "the line is longer than 64 MiB"
 	ReasonFile      = "the file cannot be read"
+	ReasonLargeFile = "the file is larger than 16 MiB"
 	ReasonUnknown   = "the line is neither a task nor a conclusion"
 	ReasonNoText    = "the conclusion says nothing"
 )
@@ -132,13 +136,59 @@ func (r *reading) find(path string, want func(path string) bool) ([]history, err
 
 func isJSONLines(path string) bool { return strings.EqualFold(filepath.Ext(path), ".jsonl") }
 
-// each gives every JSON value in the files to take, one at a time, with the file
-// and the line it lies in. start is told of each file before its first value.
-func (r *reading) each(files []history, start func(h history), take func(h history, line int, raw jsontext.Value) error) error {
+// plan says which files will be read, for the progress.
+func (r *reading) plan(files []history) {
 	r.progress.Files = len(files)
 	for _, h := range files {
 		r.progress.Total += h.size
 	}
+}
+
+// wholes gives the text of each file to take.
+func (r *reading) wholes(files []history, take func(h history, text string) error) error {
+	for _, h := range files {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		r.progress.File = h.base()
+		text, reason := wholeText(h)
+		err := error(nil)
+		if reason != "" {
+			err = r.emit(Item{Kind: Unreadable, File: h.base(), Reason: reason})
+		} else {
+			err = take(h, text)
+		}
+		if err != nil {
+			return err
+		}
+		r.progress.Bytes += h.size
+		r.progress.Done++
+		r.tell()
+	}
+	return nil
+}
+
+// wholeText is the text of a file, or the reason why there is none.
+func wholeText(h history) (text, reason string) {
+	f, err := os.Open(h.path)
+	if err != nil {
+		return "", ReasonFile
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxDocumentBytes+1))
+	switch {
+	case err != nil:
+		return "", ReasonFile
+	case len(b) > maxDocumentBytes:
+		return "", ReasonLargeFile
+	}
+	return clean(string(b)), ""
+}
+
+// each gives every JSON value in the files to take, one at a time, with the file
+// and the line it lies in. start is told of each file before its first value. What
+// files there are was said by plan.
+func (r *reading) each(files []history, start func(h history), take func(h history, line int, raw jsontext.Value) error) error {
 	for _, h := range files {
 		r.progress.File = h.base()
 		if start != nil {

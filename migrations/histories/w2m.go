@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,9 +38,10 @@ type w2mLine struct {
 }
 
 // readW2M reads memory.jsonl and the generations that were rotated out of it,
-// oldest first. The order within is that of the lines.
+// oldest first, and then the collective documents. The order within is that of the
+// lines.
 func readW2M(r *reading, path string) error {
-	files, err := r.find(path, isW2M)
+	files, err := r.find(path, func(p string) bool { return isW2M(p) || isFleetMemory(p) })
 	if err != nil {
 		return err
 	}
@@ -56,17 +58,43 @@ func readW2M(r *reading, path string) error {
 			}
 		}
 	}
+	var documents []history
+	files = slices.DeleteFunc(files, func(h history) bool {
+		if isDocument(h.path) {
+			documents = append(documents, h)
+		}
+		return isDocument(h.path)
+	})
 	slices.SortStableFunc(files, func(a, b history) int {
 		return cmp.Or(cmp.Compare(filepath.Dir(a.path), filepath.Dir(b.path)), w2mGeneration(a.path, b.path))
 	})
-	return r.each(files, nil, r.w2m)
+	r.plan(append(slices.Clone(files), documents...))
+	if err := r.each(files, nil, r.w2m); err != nil {
+		return err
+	}
+	return r.wholes(documents, r.w2mDocument)
 }
 
-// isW2M takes memory.jsonl, memory.jsonl.1, memory.1.jsonl and the like.
-func isW2M(path string) bool {
-	name := strings.ToLower(filepath.Base(path))
-	rest, ok := strings.CutPrefix(name, "memory")
-	return ok && strings.Contains(rest, ".jsonl") && strings.Trim(strings.Replace(rest, ".jsonl", "", 1), "0123456789.-_tzold") == ""
+// isW2M takes memory.jsonl, memory.jsonl.1, memory.old.jsonl and the like.
+func isW2M(path string) bool { return w2mName.MatchString(strings.ToLower(filepath.Base(path))) }
+
+var w2mName = regexp.MustCompile(`^memory` + rotated + `\.jsonl` + rotated + `$`)
+
+// rotated is what a rotation puts into a name: a number, a date, or a word.
+const rotated = `(?:[._-]?(?:[0-9][0-9tz:_-]*|old|prev|previous|bak|backup|rotated))*`
+
+// isFleetMemory takes the collective document of a profile.
+func isFleetMemory(path string) bool {
+	return strings.EqualFold(filepath.Base(path), "fleet-memory.md")
+}
+
+// isDocument takes what is prose and no lines of JSON: fleet-memory.md, and what
+// somebody named who knows what it is.
+func isDocument(path string) bool { return strings.EqualFold(filepath.Ext(path), ".md") }
+
+func (r *reading) w2mDocument(h history, text string) error {
+	r.recognised = true
+	return r.emit(Item{Kind: Document, File: h.base(), Line: 1, Text: text})
 }
 
 // w2mGeneration orders two generations in one folder, oldest first: a small number

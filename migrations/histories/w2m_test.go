@@ -1,6 +1,7 @@
 package histories
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -39,8 +40,8 @@ func TestW2M(t *testing.T) {
 func TestW2MGenerations(t *testing.T) {
 	line := func(task string) string { return strings.Replace(w2mTask, "t1", task, 1) }
 	dir := folder(t, map[string]string{
-		"memory.jsonl": line("new"), "memory.1.jsonl": line("old"), "memory.jsonl.2": line("older"), "memory-20250101.jsonl": line("oldest"),
-		"fleet-memory.md": "# x", "memory.md": "x", "other.jsonl": line("other"),
+		"memory.jsonl": line("new"), "memory.1.jsonl": line("old"), "memory.jsonl.2": line("older"), "memory-20250101T101112Z.jsonl": line("oldest"),
+		"memory.md": "x", "other.jsonl": line("other"), "memory-leak.jsonl": line("leak"),
 	})
 	want := []string{"oldest", "older", "old", "new"}
 	for _, path := range []string{dir, filepath.Join(dir, "memory.jsonl")} {
@@ -59,6 +60,20 @@ func TestW2MGenerations(t *testing.T) {
 	if items, err := read(t, W2M, filepath.Join(dir, "other.jsonl")); err != nil || len(items) != 1 || items[0].TaskID != "other" {
 		t.Errorf("a file of another name: %v, %v", items, err)
 	}
+}
+
+// The collective document comes after the runs, as it is; whatever its name, if it is
+// named itself.
+func TestW2MDocument(t *testing.T) {
+	const prose = "# Fleet memory\r\n\n## Disks\nfull \xff\n"
+	dir := folder(t, map[string]string{"profile/fleet-memory.md": prose, "profile/notes.md": "x", "agents/memory.jsonl": w2mTask, "agents/memory.prev.jsonl": w2mTask, "huge/fleet-memory.md": strings.Repeat("x", maxDocumentBytes+1)})
+	ran := `ran ["go" "test" "./..."]: exit 1 in sub on m1, 1500 ms, not ok, out "out" of 3, err "err" of 3`
+	document := fmt.Sprintf("fleet-memory.md:1 document %q", "# Fleet memory\r\n\n## Disks\nfull \ufffd\n")
+	check(t, W2M, dir, "memory.prev.jsonl:1 "+ran, "memory.jsonl:1 repeated", "fleet-memory.md:0 unreadable: "+ReasonLargeFile, document)
+	check(t, W2M, filepath.Join(dir, "profile"), document)
+	check(t, W2M, filepath.Join(dir, "profile", "fleet-memory.md"), document)
+	check(t, W2M, filepath.Join(dir, "profile", "notes.md"), `notes.md:1 document "x"`)
+	check(t, W2M, filepath.Join(dir, "agents", "memory.jsonl"), "memory.prev.jsonl:1 "+ran, "memory.jsonl:1 repeated")
 }
 
 func FuzzW2M(f *testing.F) {
