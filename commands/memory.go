@@ -62,6 +62,7 @@ func (c RecordMemory) decide(v view) (decided, error) {
 	c.ImportedFrom, _ = secrets.Mask(c.ImportedFrom)
 	return v.gated([]string{"memory.record"}, named("memory.record", c), func(permits []events.Permit, d *decided) {
 		d.add(events.MachineStream(r.Machine), v.newID(), events.MemoryRecorded{Record: r, ImportedFrom: c.ImportedFrom, Permit: permits[0]})
+		d.expect = append(d.expect, v.onSettings())
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/projections"
 )
 
 // racing gives the world a source of ids that many may draw from at once.
@@ -290,4 +291,30 @@ func TestConcurrentConclusions(t *testing.T) {
 	if len(texts) != 41 {
 		t.Errorf("%d of 41 conclusions are kept", len(texts))
 	}
+}
+
+// Whoever reports while the fleet is told to keep hashes only: no tail is recorded
+// after that.
+func TestNoTailBehindHashOnly(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.racing()
+	var wg sync.WaitGroup
+	for i := range 8 {
+		wg.Go(func() {
+			for range 20 {
+				r := events.MemoryRecord{Envelope: w.envelope("m1", 0, fmt.Sprint("tail ", i)), Argv: []string{"ls"}}
+				if _, err := w.RecordMemory(w.ctx(), as("m1"), commands.RecordMemory{Record: r}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range 10 {
+		output := []string{projections.HashOnly, projections.Tails}[i%2]
+		if _, err := w.ChangeSettings(w.ctx(), as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{Output: &output}}); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait() // the audit looks at every record
 }

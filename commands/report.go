@@ -63,7 +63,7 @@ func (c ReportAttempt) decide(v view, t *projections.Task) (decided, events.Posi
 	// Its agent did this; one of another make may not have.
 	e = secrets.MaskEnvelope(e)
 	if a.Envelope != nil {
-		if sameJSON(e, *a.Envelope) {
+		if sameReport(e, *a.Envelope) {
 			return decided{}, a.Report, nil
 		}
 		return decided{}, 0, refuse(Conflict, "ALREADY_REPORTED", "attempt %d of task %s was reported at position %d with another envelope", c.Attempt, t.ID, a.Report).
@@ -71,7 +71,8 @@ func (c ReportAttempt) decide(v view, t *projections.Task) (decided, events.Posi
 	}
 	rep := events.TaskReported{Machine: v.caller.Actor, Attempt: c.Attempt, Envelope: e}
 	rep.Late = a.Lapsed || t.Status == projections.TaskSettled
-	d := decided{expect: []events.Expectation{{Stream: t.Stream, Revision: t.Revision}}}
+	// Which parts of the output are kept is a setting: it must be the one in force.
+	d := decided{expect: []events.Expectation{{Stream: t.Stream, Revision: t.Revision}, v.onSettings()}}
 	d.add(t.Stream, v.newID(), rep)
 	if !rep.Late {
 		legs := legsAfter(t, func(l *projections.Leg) {
@@ -237,11 +238,27 @@ func checkEnvelope(e events.Envelope, machine string, limits projections.Setting
 
 // keepOutput drops the tails where the fleet keeps hashes only.
 func keepOutput(e *events.Envelope, s projections.Settings) {
-	if s.Output == "hash_only" {
-		e.Stdout.Truncated = e.Stdout.Bytes > 0
-		e.Stderr.Truncated = e.Stderr.Bytes > 0
-		e.Stdout.Tail, e.Stderr.Tail = "", ""
+	if s.Output == projections.HashOnly {
+		*e = withoutTails(*e)
 	}
+}
+
+func withoutTails(e events.Envelope) events.Envelope {
+	for _, o := range []*events.Output{&e.Stdout, &e.Stderr} {
+		o.Tail, o.Truncated = "", o.Bytes > 0
+	}
+	return e
+}
+
+// sameReport reports whether an envelope, as it would be kept now, is the one that
+// was kept. What the fleet keeps of outputs may have been set otherwise then: an
+// envelope without tails is the same as one with them.
+func sameReport(now, kept events.Envelope) bool {
+	if sameJSON(now, kept) {
+		return true
+	}
+	bare := sameJSON(now, withoutTails(now)) || sameJSON(kept, withoutTails(kept))
+	return bare && sameJSON(withoutTails(now), withoutTails(kept))
 }
 
 // sameJSON reports whether two values are the same JSON. Data that has no

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"fleetledger/events"
+	"fleetledger/projections"
 )
 
 // ChangeSettings sets some of the fleet's settings.
@@ -22,7 +23,7 @@ func (c ChangeSettings) decide(v view) (decided, error) {
 		return decided{}, invalid(problem("", "NOTHING_ASKED", "name a setting to change; see GET /v1/settings"))
 	}
 	var bad []events.Problem
-	if p.Output != nil && *p.Output != "tails" && *p.Output != "hash_only" {
+	if p.Output != nil && *p.Output != projections.Tails && *p.Output != projections.HashOnly {
 		bad = append(bad, problem("/output", "UNKNOWN_VALUE", "%q is neither tails nor hash_only", *p.Output))
 	}
 	for _, f := range []struct {
@@ -62,7 +63,7 @@ func (c ChangeSettings) decide(v view) (decided, error) {
 }
 
 // onSettings makes a decision rest on the settings in force: whether an ancestor
-// may approve is one of them.
+// may approve is one of them, and what is kept of outputs.
 func (v view) onSettings() events.Expectation {
 	return events.Expectation{Stream: events.SettingsStream, Revision: v.settings.Revision}
 }

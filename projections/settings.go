@@ -6,9 +6,15 @@ import (
 	"fleetledger/events"
 )
 
+// What the relay keeps of outputs, besides their sizes and hashes.
+const (
+	Tails    = "tails"
+	HashOnly = "hash_only" // tails stay on the machines
+)
+
 // Settings are the fleet's settings in force.
 type Settings struct {
-	// Output says what the relay keeps of a command's output: "tails" or "hash_only".
+	// Output says what the relay keeps of a command's output: Tails or HashOnly.
 	Output             string
 	SeparationOfDuties bool
 	// A lease lapses Heartbeat x Missed + Grace after it was last heard of.
@@ -37,7 +43,7 @@ type Settings struct {
 // DefaultSettings hold until a settings.changed says otherwise.
 func DefaultSettings() Settings {
 	return Settings{
-		Output:    "tails",
+		Output:    Tails,
 		Heartbeat: 10 * time.Second, Missed: 3, Grace: 5 * time.Second,
 		ApprovalExpires:    24 * time.Hour,
 		ApprovalsPerMinute: 60, ApprovalsPending: 1000,

@@ -81,6 +81,7 @@ func (c *call) listMemory() (list[memoryItem], error) {
 	}
 	machine := c.q("machine")
 	out.Scope.Machine, out.Scope.Repo, out.Scope.Command = machine, c.q("repo"), c.commandLine()
+	out.Scope.Output = c.ledger.State().Settings().Output
 	if err := c.memoryIsHere(machine); err != nil {
 		return out, err
 	}
@@ -193,6 +194,7 @@ func (c *call) tried() (triedReply, error) {
 		return out, err
 	}
 	out.Scope.Query, out.Scope.Machine, out.Scope.Repo = c.q("q"), c.q("machine"), c.q("repo")
+	out.Scope.Output = c.ledger.State().Settings().Output
 	if err := c.memoryIsHere(out.Scope.Machine); err != nil {
 		return out, err
 	}

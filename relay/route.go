@@ -365,6 +365,7 @@ type scope struct {
 	Command string        `json:"command,omitzero"`
 	Repo    string        `json:"repo,omitzero"`
 	About   string        `json:"about,omitzero"`
+	Output  string        `json:"output,omitzero" doc:"Of memory: what the relay keeps of outputs. With hash_only their tails stay on the machines, in the state directories of their agents."`
 	Stream  events.Stream `json:"stream,omitzero"`
 	Type    events.Kind   `json:"type,omitzero"`
 }

@@ -113,6 +113,10 @@ func newFleet(t *testing.T) fleet {
 	do(l.SubmitTask(ctx, as("carl"), submit))
 	do(l.CancelTask(ctx, as("carl"), commands.CancelTask{TaskID: l.State().OpenTasks()[0].ID}))
 	do(l.RecordMemory(ctx, as("m1"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: envelope, Argv: []string{"ls"}}}))
+	hashOnly, tails := projections.HashOnly, projections.Tails
+	do(l.ChangeSettings(ctx, as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{Output: &hashOnly}}))
+	do(l.RecordMemory(ctx, as("m1"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: envelope, Argv: []string{"ls"}}}))
+	do(l.ChangeSettings(ctx, as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{Output: &tails}}))
 	section := commands.ReviseSection{Slug: "vet", Heading: "Vet", Text: "fails on m1", Evidence: []string{task}}
 	do(l.ReviseSection(ctx, as("carl"), section))
 	section.Slug = "lint"
@@ -340,6 +344,11 @@ func TestForgedDecisionsAreFound(t *testing.T) {
 		{"memory by leave of nobody", "memory.recorded", 0, func(_ *events.Record, e events.Event) events.Event {
 			x := e.(events.MemoryRecorded)
 			x.Permit.Decision.Level = 99
+			return x
+		}},
+		{"a tail where only hashes are kept", "memory.recorded", 1, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.MemoryRecorded)
+			x.Record.Stdout.Tail = "x"
 			return x
 		}},
 		{"a section by leave of nobody", "section.revised", 0, func(_ *events.Record, e events.Event) events.Event {

@@ -54,6 +54,7 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		a.spent(r, e)
 	case events.MemoryRecorded:
 		a.permit(r, e.Permit, "memory.record")
+		a.kept(r, e.Record.Envelope)
 	case events.ConclusionRecorded:
 		a.permit(r, e.Permit, "conclusion.record")
 		a.concluded(r)
@@ -373,5 +374,12 @@ func (a *auditor) concluded(r events.Record) {
 		if x.Kind == events.Machine {
 			a.find(r, Decision, nil, r.Header.Actor, "%s is a machine or derived from one, and concluded", r.Header.Actor)
 		}
+	}
+}
+
+// kept checks that no tail was kept while the fleet kept hashes only.
+func (a *auditor) kept(r events.Record, e events.Envelope) {
+	if a.settings.Output == projections.HashOnly && (e.Stdout.Tail != "" || e.Stderr.Tail != "") {
+		a.find(r, Decision, projections.HashOnly, projections.Tails, "the tail of an output was kept although the fleet keeps hashes only")
 	}
 }

@@ -38,6 +38,7 @@ func (a *auditor) task(r events.Record, e events.Event) {
 			a.find(r, Decision, t.NextAttempt(), e.Attempt, "the attempt has the wrong number")
 		}
 	case events.TaskReported:
+		a.kept(r, e.Envelope)
 		a.reported(r, t, e)
 	case events.LeaseLapsed:
 		a.lapsed(r, t, e)
