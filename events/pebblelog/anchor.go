@@ -109,10 +109,15 @@ func readAnchor(fsys vfs.FS, path string) (newest *Head, slots [anchorSlots]erro
 // createAnchor makes the anchor file, with h in it, and makes it durable. A
 // crash leaves either no anchor or a whole one.
 func createAnchor(fsys vfs.FS, dir string, h Head) error {
+	return writeFileDurably(fsys, dir, anchorName, h.file())
+}
+
+// file is an anchor file whose only record is h.
+func (h Head) file() []byte {
 	b := make([]byte, anchorSlots*anchorSlotLen)
 	slot := h.Generation % anchorSlots * anchorSlotLen
 	h.encode(b[slot : slot+anchorSlotLen])
-	return writeFileDurably(fsys, dir, anchorName, b)
+	return b
 }
 
 // writeFileDurably makes the file dir/name with this content, whole or not at

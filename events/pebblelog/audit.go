@@ -59,7 +59,7 @@ func ReadForAudit(dir string, opts Options, fn func(events.Position, events.Reco
 		return Audit{}, fmt.Errorf("there is no log in %s", dir)
 	}
 	logger := newPebbleLogger(opts.Logger, nil)
-	db, err := openDatabase(path, opts.pebbleOptions(nil, true, logger), logger)
+	db, err := openDatabase(path, opts.pebbleOptions(path, nil, true, logger), logger)
 	if errors.Is(err, events.ErrLocked) {
 		return Audit{}, err
 	}

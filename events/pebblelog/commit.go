@@ -66,6 +66,7 @@ func (l *Log) commit() {
 			}
 			l.staged.group++
 			l.applied.Store(l.staged.group)
+			l.written.Store(uint64(g.last))
 		}
 		l.toSync <- g // never blocks: there are no more groups than it has slots
 	}

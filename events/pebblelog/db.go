@@ -21,11 +21,11 @@ const (
 	memTables            = 4 // at most, before appends wait for a flush
 )
 
-// pebbleOptions is the tuning. It was measured with events of 512 bytes; see
+// pebbleOptions is the tuning, for the database in dir. It was measured with events of 512 bytes; see
 // the benchmarks before changing it.
-func (o Options) pebbleOptions(lock *pebble.Lock, readOnly bool, logger *pebbleLogger) *pebble.Options {
+func (o Options) pebbleOptions(dir string, lock *pebble.Lock, readOnly bool, logger *pebbleLogger) *pebble.Options {
 	opts := &pebble.Options{
-		FS:                 &pebbleFS{FS: o.FS, logger: logger},
+		FS:                 &pebbleFS{FS: o.FS, dir: dir, logger: logger},
 		Lock:               lock,
 		ReadOnly:           readOnly,
 		Logger:             logger,

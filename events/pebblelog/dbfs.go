@@ -17,8 +17,12 @@ import (
 // WAL cannot be made, written or closed, or a directory not be synced, Pebble
 // panics in a way that ends the whole program, with every request in it
 // unanswered. Such an error makes the database stuck and never reaches Pebble.
+//
+// All that is for the database's own directory: a copy that cannot be written, for
+// one, is no trouble of the database's.
 type pebbleFS struct {
 	vfs.FS
+	dir    string
 	logger *pebbleLogger
 }
 
@@ -43,7 +47,7 @@ func (f *pebbleFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error
 			return nil, errors.Join(err, file.Close())
 		}
 	}
-	if !isWAL(name) {
+	if !isWAL(name) || !f.inside(name) {
 		return file, err
 	}
 	f.must("make", name, err)
@@ -58,11 +62,14 @@ func (f *pebbleFS) ReuseForWrite(oldname, newname string, c vfs.DiskWriteCategor
 // OpenDir is for syncing directories, as Pebble does after it made a WAL.
 func (f *pebbleFS) OpenDir(name string) (vfs.File, error) {
 	dir, err := f.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || name != f.dir {
+		return dir, err
 	}
 	return &watchedFile{File: dir, fs: f, name: name}, nil
 }
+
+// inside reports whether the file lies in the database's directory.
+func (f *pebbleFS) inside(name string) bool { return f.FS.PathDir(name) == f.dir }
 
 func isWAL(name string) bool { return strings.HasSuffix(name, ".log") }
 

@@ -76,6 +76,8 @@ type Log struct {
 	// applied is the number of groups that Pebble holds, synced or not. A look
 	// into Pebble sees at least these.
 	applied atomic.Uint64
+	// written is the last position that Pebble holds.
+	written atomic.Uint64
 	probers chan *prober // kept for the next callers
 
 	// free has the groups that may be filled: their number bounds how many are on
@@ -83,6 +85,7 @@ type Log struct {
 	free, toSync, toFinish chan *group
 	stages                 sync.WaitGroup // the three goroutines
 
+	id     logID
 	anchor *anchor // only the finisher uses it
 	// folding is held when the fold is called. Staging and publishing happen in
 	// two goroutines; the fold need not know.
@@ -91,6 +94,8 @@ type Log struct {
 	durable atomic.Uint64
 	tree    atomic.Pointer[seal.View] // of what is durable
 	waiters waiters
+
+	backingUp sync.Mutex // held while a backup is made
 
 	failure atomic.Pointer[error] // why the engine failed
 	failed  chan struct{}         // closed when it did

@@ -116,13 +116,16 @@ func (l *Log) open() error {
 	if err := l.openPebble(false); err != nil {
 		return err
 	}
+	if err := fsys.RemoveAll(fsys.PathJoin(l.dir, backupName)); err != nil {
+		return fmt.Errorf("remove what a backup left that was cut off: %w", err)
+	}
 	return l.settle(was, anchored)
 }
 
 // openPebble opens the database.
 func (l *Log) openPebble(readOnly bool) error {
 	path := l.opts.FS.PathJoin(l.dir, pebbleName)
-	db, err := openDatabase(path, l.opts.pebbleOptions(l.lock, readOnly, l.logger), l.logger)
+	db, err := openDatabase(path, l.opts.pebbleOptions(path, l.lock, readOnly, l.logger), l.logger)
 	switch {
 	case err == nil:
 		l.db = db
@@ -307,6 +310,8 @@ func (l *Log) settle(was verified, anchored *Head) error {
 	l.staged = newStaged(was.tree, view)
 	l.tree.Store(&view)
 	l.durable.Store(size)
+	l.written.Store(size)
+	l.id = was.id
 	l.clock = events.NewClock(was.time, l.opts.Now)
 	return nil
 }

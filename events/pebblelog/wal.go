@@ -97,7 +97,7 @@ func openCut(dir string, opts Options, lock *pebble.Lock, logger *pebbleLogger, 
 		return nil, nil, was
 	}
 	opts.FS = cutFS{fsys, cuts}
-	db, err := openDatabase(path, opts.pebbleOptions(lock, true, logger), logger)
+	db, err := openDatabase(path, opts.pebbleOptions(path, lock, true, logger), logger)
 	if err != nil {
 		return nil, nil, was
 	}
