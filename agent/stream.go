@@ -118,6 +118,56 @@ func (c *Client) follow(ctx context.Context, s Subscription, each func(ServerEve
 	return fmt.Errorf("the stream from the relay at %s broke off: %w", c.Address(), idleOr(ctx, err))
 }
 
+// Download asks for a long answer and returns its body, to be closed. An answer that
+// stops coming for streamIdle is broken off.
+func (c *Client) Download(ctx context.Context, path string) (io.ReadCloser, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	idle := time.AfterFunc(streamIdle, func() { cancel(errIdle) })
+	req, err := c.request(ctx, Request{Method: http.MethodGet, Path: path, Accept: "*/*"}, nil)
+	if err != nil {
+		idle.Stop()
+		cancel(nil)
+		return nil, err
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		idle.Stop()
+		err = c.unreachable(idleOr(ctx, err))
+		cancel(nil)
+		return nil, err
+	}
+	d := &download{ReadCloser: resp.Body, ctx: ctx, cancel: cancel, idle: idle}
+	if resp.StatusCode == http.StatusOK {
+		return d, nil
+	}
+	body, _ := io.ReadAll(io.LimitReader(d, 1<<20))
+	p := problemFrom(resp, body)
+	p.addRetryAfter(resp.Header)
+	return nil, errors.Join(p, d.Close())
+}
+
+type download struct {
+	io.ReadCloser
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	idle   *time.Timer
+}
+
+func (d *download) Read(p []byte) (int, error) {
+	n, err := d.ReadCloser.Read(p)
+	d.idle.Reset(streamIdle)
+	if err != nil && err != io.EOF {
+		err = idleOr(d.ctx, err)
+	}
+	return n, err
+}
+
+func (d *download) Close() error {
+	d.idle.Stop()
+	d.cancel(nil)
+	return d.ReadCloser.Close()
+}
+
 var errIdle = fmt.Errorf("it said nothing for %v", streamIdle)
 
 // idleOr is err, unless that only tells that the stream was silent for too long.

@@ -21,7 +21,7 @@ POST/v1/blocks POST/v1/blocks/import GET/v1/blocks/{hash} GET/v1/blocks/{hash}/e
 GET/v1/collective GET/v1/collective/sections/{slug} PUT/v1/collective/sections/{slug} DELETE/v1/collective/sections/{slug}
 POST/v1/events GET/v1/events GET/v1/events/{id} GET/v1/events/stream
 GET/log/checkpoint GET/log/tile/{tile} GET/v1/proofs/{position}
-POST/v1/audit GET/v1/audit/{id} GET/v1/limits GET/v1/settings PATCH/v1/settings GET/healthz GET/readyz GET/openapi.json GET/docs`)
+POST/v1/audit GET/v1/audit/{id} GET/v1/backup GET/v1/limits GET/v1/settings PATCH/v1/settings GET/healthz GET/readyz GET/openapi.json GET/docs`)
 
 func TestDocumentListsThePaths(t *testing.T) {
 	f := newFleet(t)

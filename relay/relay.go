@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"io"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -24,6 +25,9 @@ type Config struct {
 	// Hosts are other names under which clients reach the relay, where a proxy
 	// changes the header Host: a device may have signed for one of them.
 	Hosts []string
+	// Backup writes a backup of a fleet, a tar archive, to w; nil if there is none to
+	// be had.
+	Backup func(ctx context.Context, fleet string, w io.Writer) error
 	// Logger is told what went wrong inside; nil means slog.Default().
 	Logger *slog.Logger
 	// Heartbeat is how often a silent event stream says that it is alive; 0 means

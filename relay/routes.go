@@ -158,6 +158,9 @@ func (s *Relay) routes() {
 		summary: "Audit the whole log", about: "Every decision is decided again, every projection folded anew. One runs at a time: 200 tells of the one that does. It is no event, and a restart forgets it."}, (*call).startAudit)
 	read(s, operation{method: "GET", path: "/v1/audit/{id}", id: "getAudit", tag: "ledger", query: []param{minPositionParam},
 		summary: "How far an audit is, and what it found"}, (*call).getAudit)
+	s.handle(&operation{method: "GET", path: "/v1/backup", id: "getBackup", tag: "ledger", media: []string{tarType},
+		summary: "A backup of the fleet, for root",
+		about:   "A tar archive: a data directory with every event that was acknowledged when it was asked for, the keys that sign the log and root's token. Its last file, backup.json, lists the others with their SHA-256; without it the archive is cut off. One at a time: 409 BACKUP_RUNNING."}, (*call).getBackup)
 	read(s, operation{method: "GET", path: "/v1/settings", id: "getSettings", tag: "ledger", query: readParams,
 		summary: "The fleet's settings in force"}, (*call).getSettings)
 	write(s, operation{method: "PATCH", path: "/v1/settings", id: "changeSettings", tag: "ledger", waits: true,

@@ -129,7 +129,7 @@ func (a *app) auditData(ctx context.Context, fleet string, checkpoints []string)
 	if len(names) > 1 && !a.json {
 		printer{a.err}.f("only fleet %s is audited; there are: %s\n", fleet, strings.Join(names, ", "))
 	}
-	report, err := a.auditLog(ctx, fleet, checkpoints)
+	report, err := a.auditFleet(ctx, fleet, checkpoints)
 	if err != nil {
 		return nil, err
 	}
@@ -143,8 +143,25 @@ const (
 	findingFleet = "fleet"
 )
 
+// auditFleet audits the log of a fleet in the data directory.
+func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints []string) (audit.Report, error) {
+	var earlier [][]byte
+	for _, name := range checkpoints {
+		signed, err := os.ReadFile(name)
+		if err != nil {
+			return audit.Report{}, err
+		}
+		earlier = append(earlier, signed)
+	}
+	report, err := a.auditLog(ctx, a.data, fleet, earlier)
+	if errors.Is(err, events.ErrLocked) {
+		return report, tryNext(fmt.Errorf("the data directory %s is in use by another process", a.data), "audit the server itself: fleetledger audit --server URL")
+	}
+	return report, err
+}
+
 // auditLog reads the log of a fleet past whatever is damaged in it.
-func (a *app) auditLog(ctx context.Context, fleet string, earlier []string) (audit.Report, error) {
+func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte) (audit.Report, error) {
 	note := a.newProgress("audited")
 	defer note.end()
 	var read pebblelog.Audit
@@ -154,7 +171,7 @@ func (a *app) auditLog(ctx context.Context, fleet string, earlier []string) (aud
 		// What Pebble would log of damage are the findings.
 		opts := pebblelog.Options{Logger: slog.New(slog.DiscardHandler)}
 		var err error
-		read, err = pebblelog.ReadForAudit(fleetDir(a.data, fleet), opts, func(p events.Position, r events.Record, wrong error) error {
+		read, err = pebblelog.ReadForAudit(fleetDir(dir, fleet), opts, func(p events.Position, r events.Record, wrong error) error {
 			corrupt, ok := errors.AsType[*events.CorruptError](wrong)
 			if wrong != nil && !ok {
 				corrupt = &events.CorruptError{Position: p, Detail: wrong.Error()}
@@ -178,21 +195,12 @@ func (a *app) auditLog(ctx context.Context, fleet string, earlier []string) (aud
 			yield(events.Record{}, err)
 		}
 	}
-	checkpoints, err := keptCheckpoint(a.data, fleet)
+	checkpoints, err := keptCheckpoint(dir, fleet)
 	if err != nil {
 		return audit.Report{}, err
 	}
-	for _, name := range earlier {
-		signed, err := os.ReadFile(name)
-		if err != nil {
-			return audit.Report{}, err
-		}
-		checkpoints = append(checkpoints, signed)
-	}
+	checkpoints = append(checkpoints, earlier...)
 	report, err := audit.Run(ctx, source, nil, func(done events.Position) { note.at(uint64(done), 0) }, checkpoints...)
-	if errors.Is(err, events.ErrLocked) {
-		return report, tryNext(fmt.Errorf("the data directory %s is in use by another process", a.data), "audit the server itself: fleetledger audit --server URL")
-	}
 	if err != nil {
 		return report, err
 	}
@@ -281,6 +289,8 @@ type progress struct {
 	app  *app
 	what string
 	told bool
+	// copied is what bytes told last.
+	copied int64
 }
 
 func (a *app) newProgress(what string) *progress { return &progress{app: a, what: what} }
@@ -295,6 +305,15 @@ func (p *progress) at(done, of uint64) {
 	} else {
 		fmt.Fprintf(p.app.err, "\r%s %d events\x1b[K", p.what, done)
 	}
+}
+
+// bytes tells how much was copied.
+func (p *progress) bytes(done int64) {
+	if done-p.copied < 1<<20 || !isTerminal(p.app.err) {
+		return
+	}
+	p.told, p.copied = true, done
+	fmt.Fprintf(p.app.err, "\r%s %s\x1b[K", p.what, mib(done))
 }
 
 func (p *progress) end() {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -43,8 +44,9 @@ const (
 )
 
 // checkData refuses a directory that is not a data directory of this program. It
-// reports whether the directory is new: missing, or empty.
-func checkData(dir string) (isNew bool, err error) {
+// reports whether the directory is new: missing, or empty but for leftovers.
+func checkData(dir string, leftovers ...string) (isNew bool, err error) {
+	leftovers = append(leftovers, formatName+".new", "LOCK") // of a start or a restore that was cut off
 	b, err := os.ReadFile(filepath.Join(dir, formatName))
 	if err == nil {
 		version, ok := strings.CutPrefix(strings.TrimSuffix(string(b), "\n"), formatPrefix)
@@ -66,7 +68,7 @@ func checkData(dir string) (isNew bool, err error) {
 		return false, fmt.Errorf("data directory: %w", err)
 	}
 	for _, n := range names {
-		if n.Name() != formatName+".new" { // left by a crash in the first start
+		if !slices.Contains(leftovers, n.Name()) {
 			return false, tryNext(fmt.Errorf("%s is not empty and has no file %q: it is no data directory of fleetledger, or not a whole one", dir, formatName),
 				"name an empty or a new directory with --data, or restore this one from a backup")
 		}
@@ -227,10 +229,15 @@ func writeDurably(name string, content []byte, mode fs.FileMode) error {
 	if err := os.Rename(name+".new", name); err != nil {
 		return err
 	}
+	return syncDirectory(filepath.Dir(name))
+}
+
+// syncDirectory makes the names in dir durable.
+func syncDirectory(dir string) error {
 	if runtime.GOOS == "windows" {
-		return nil // it has no call to make a name durable
+		return nil // it has no call for that
 	}
-	d, err := os.Open(filepath.Dir(name))
+	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}

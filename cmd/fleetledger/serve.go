@@ -121,7 +121,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 	}()
 
-	rel := relay.New(fleets, relay.Config{Version: version(), Logger: logger, Seals: seals, Hosts: f.publicHosts})
+	rel := relay.New(fleets, relay.Config{Version: version(), Logger: logger, Seals: seals, Hosts: f.publicHosts, Backup: a.backupOf(fleets)})
 	server := relay.NewServer(rel.Handler())
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)
 

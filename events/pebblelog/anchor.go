@@ -106,6 +106,13 @@ func readAnchor(fsys vfs.FS, path string) (newest *Head, slots [anchorSlots]erro
 	return newest, slots, nil
 }
 
+// ReadHead is what the anchor of the log in dir vouches for, nil if it has no valid
+// record. The log need not be whole, nor its directory unused.
+func ReadHead(dir string) (*Head, error) {
+	head, _, err := readAnchor(vfs.Default, vfs.Default.PathJoin(dir, anchorName))
+	return head, err
+}
+
 // createAnchor makes the anchor file, with h in it, and makes it durable. A
 // crash leaves either no anchor or a whole one.
 func createAnchor(fsys vfs.FS, dir string, h Head) error {
