@@ -56,6 +56,13 @@ type Expectation struct {
 	Revision Revision
 }
 
+// StreamHead is the newest event of a stream.
+type StreamHead struct {
+	Stream   Stream
+	Revision Revision
+	LeafHash Hash
+}
+
 // Append is one atomic unit: all of its drafts or none.
 type Append struct {
 	// Drafts go in the log in this order, on adjacent positions. At least one.
@@ -71,6 +78,11 @@ type Append struct {
 	// Before, unless zero, refuses the append with ErrTooLate if it would be
 	// stamped at or after that time: a grant is never recorded past its expiry.
 	Before time.Time
+	// Erase names events in the log, of earlier appends, whose payload and salt go
+	// with this one: once it is durable every read tells them as erased, a crash
+	// leaves both or neither. What an engine's files still hold of them goes with
+	// Scrub.
+	Erase []Position
 }
 
 // Appended says where an append lies.
@@ -130,6 +142,16 @@ type Log interface {
 	// FindKey returns the append that bound this key: First is 0 if none did.
 	FindKey(ctx context.Context, key Hash) (Appended, Hash, error)
 
+	// Heads yields the newest event of every stream, in the order of the streams'
+	// names (bytewise) and after the stream of this name, as they were at a
+	// position that is durable.
+	Heads(ctx context.Context, after Stream, at Position) iter.Seq2[StreamHead, error]
+
+	// Scrub removes what was erased from the engine's storage, and returns nil when
+	// nothing of it is left there. An engine that is stopped before goes on with it
+	// when it is opened again, without being asked.
+	Scrub(ctx context.Context) error
+
 	// Now is the ledger's time: the time an append would be stamped with now.
 	// It never runs backwards, over restarts too.
 	Now() time.Time
@@ -161,6 +183,8 @@ var (
 	// ErrNoSpace: too little disk space is left to append safely. Nothing was
 	// written; it can be tried again once space was freed.
 	ErrNoSpace = errors.New("too little disk space is left to append")
+	// ErrCannotErase: this engine cannot erase payloads. Nothing was written.
+	ErrCannotErase = errors.New("the log's engine cannot erase payloads")
 	// ErrLocked: another process has the log open.
 	ErrLocked = errors.New("the data directory is in use by another process")
 )
@@ -242,8 +266,22 @@ func (a Append) Check() error {
 		ids[d.Intent.ID] = true
 		bytes += len(d.Payload)
 	}
+	if len(a.Erase) > MaxAppendEvents {
+		return fmt.Errorf("%w: it erases %d events, at most %d", ErrTooLarge, len(a.Erase), MaxAppendEvents)
+	}
 	if bytes > MaxAppendBytes {
 		return fmt.Errorf("%w: %d bytes of payload, at most %d", ErrTooLarge, bytes, MaxAppendBytes)
+	}
+	return nil
+}
+
+// CheckErase reports why a cannot erase what it names in a log that is durable up
+// to a position, if so. Engines that erase call it.
+func (a Append) CheckErase(durable Position) error {
+	for _, p := range a.Erase {
+		if p == 0 || p > durable {
+			return fmt.Errorf("position %d cannot be erased: the log ends at %d", p, durable)
+		}
 	}
 	return nil
 }

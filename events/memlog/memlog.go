@@ -5,9 +5,11 @@
 package memlog
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,7 +34,7 @@ type Log struct {
 	clock *events.Clock
 
 	mu       sync.Mutex
-	records  []events.Record // records[i] is at position i+1; only ever appended to
+	records  []events.Record // records[i] is at position i+1; readers keep it, so it is copied to erase
 	streams  map[events.Stream][]events.Position
 	ids      map[string]events.Position
 	keys     map[events.Hash]binding
@@ -91,6 +93,9 @@ func (l *Log) Append(ctx context.Context, a events.Append) (events.Appended, err
 	if l.closed {
 		return events.Appended{}, events.ErrClosed
 	}
+	if err := a.CheckErase(events.Position(len(l.records))); err != nil {
+		return events.Appended{}, err
+	}
 
 	if !a.Key.IsZero() {
 		if b, ok := l.keys[a.Key]; ok {
@@ -128,6 +133,13 @@ func (l *Log) Append(ctx context.Context, a events.Append) (events.Appended, err
 		l.streams[r.Header.Stream] = append(l.streams[r.Header.Stream], r.Header.Position)
 		l.ids[r.Header.ID] = r.Header.Position
 		l.tree.Append(r.LeafHash, func(t seal.Tile) { l.tiles[tileName{t.Level, t.N}] = t.AppendTo(nil) })
+	}
+	if len(a.Erase) > 0 {
+		l.records = slices.Clone(l.records)
+	}
+	for _, p := range a.Erase {
+		r := &l.records[p-1]
+		r.Salt, r.Payload, r.Erased = [events.SaltBytes]byte{}, nil, true
 	}
 	done := events.Appended{First: recs[0].Header.Position, Last: recs[len(recs)-1].Header.Position, Records: recs}
 	if !a.Key.IsZero() {
@@ -298,6 +310,42 @@ func (l *Log) FullTile(level int, n uint64) ([]byte, error) {
 	}
 	return b, nil
 }
+
+// Heads implements events.Log.
+func (l *Log) Heads(ctx context.Context, after events.Stream, at events.Position) iter.Seq2[events.StreamHead, error] {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	records := l.records
+	var heads []events.StreamHead
+	for s, of := range l.streams {
+		// The revisions up to that position.
+		n, _ := slices.BinarySearch(of, at+1)
+		if s <= after || n == 0 {
+			continue
+		}
+		r := records[of[n-1]-1]
+		heads = append(heads, events.StreamHead{Stream: s, Revision: r.Header.Revision, LeafHash: r.LeafHash})
+	}
+	slices.SortFunc(heads, func(a, b events.StreamHead) int { return cmp.Compare(a.Stream, b.Stream) })
+	return func(yield func(events.StreamHead, error) bool) {
+		if at > events.Position(len(records)) {
+			yield(events.StreamHead{}, fmt.Errorf("position %d is past the end of the log, %d", at, len(records)))
+			return
+		}
+		for _, h := range heads {
+			if err := ctx.Err(); err != nil {
+				yield(events.StreamHead{}, err)
+				return
+			}
+			if !yield(h, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Scrub implements events.Log.
+func (l *Log) Scrub(ctx context.Context) error { return ctx.Err() }
 
 // Now implements events.Log.
 func (l *Log) Now() time.Time { return l.clock.Now() }

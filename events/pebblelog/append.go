@@ -61,6 +61,7 @@ func (l *Log) newRequest(a events.Append) *request {
 		// Header, payload, and what the index entries take.
 		r.bytes += end - begin + len(d.Payload) + len(d.Intent.Stream) + len(d.Intent.ID) + 160
 	}
+	r.bytes += 48 * len(a.Erase)
 	return r
 }
 
@@ -79,6 +80,9 @@ func (l *Log) Append(ctx context.Context, a events.Append) (events.Appended, err
 		return events.Appended{}, err
 	}
 	if err := l.failedErr(); err != nil {
+		return events.Appended{}, err
+	}
+	if err := a.CheckErase(l.Durable()); err != nil {
 		return events.Appended{}, err
 	}
 	r := l.newRequest(a)

@@ -427,6 +427,18 @@ func (l *Log) write(g *group) {
 		binding{first: r.out.First, last: r.out.Last, request: r.a.Request}.put(op.Value)
 		_ = op.Finish()
 	}
+	// In the same batch as the event that tells of it: split, a crash in between
+	// would leave one without the other.
+	for _, r := range g.wrote {
+		for _, p := range r.a.Erase {
+			op := b.SetDeferred(positionKeyLen, 0)
+			payloadKey(op.Key[:0], p)
+			_ = op.Finish()
+			op = b.SetDeferred(positionKeyLen, 0)
+			erasedKey(op.Key[:0], p)
+			_ = op.Finish()
+		}
+	}
 	// In the same batch as the leaves that fill them: split, a crash in between
 	// would leave a tree that lags behind its log.
 	for _, t := range g.tiles {

@@ -21,6 +21,7 @@
 //	k idempotency key (32) -> first position, last position, request hash
 //	t level (1) n          -> a full tile of the Merkle tree, 256 hashes
 //	m log                  -> log id (16 bytes), fleet
+//	e position             -> nothing; its payload was erased, and files may still hold it
 //
 // Headers and payloads are the log; s, i, k and t follow from the headers. A tile
 // is in the batch of the leaf that fills it: a crash leaves both or neither. Tiles

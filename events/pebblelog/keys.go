@@ -16,6 +16,7 @@ const (
 	keySpace     = 'k'
 	tileSpace    = 't'
 	metaSpace    = 'm'
+	erasedSpace  = 'e'
 )
 
 const (
@@ -29,12 +30,13 @@ var metaKey = []byte("mlog")
 
 func headerKey(b []byte, p events.Position) []byte  { return positionKey(b, headerSpace, p) }
 func payloadKey(b []byte, p events.Position) []byte { return positionKey(b, payloadSpace, p) }
+func erasedKey(b []byte, p events.Position) []byte  { return positionKey(b, erasedSpace, p) }
 
 func positionKey(b []byte, space byte, p events.Position) []byte {
 	return binary.BigEndian.AppendUint64(append(b, space), uint64(p))
 }
 
-// positionOf is the position of a header's or payload's key.
+// positionOf is the position of a header's, a payload's or an erased event's key.
 func positionOf(key []byte) (events.Position, error) {
 	if len(key) != positionKeyLen {
 		return 0, fmt.Errorf("key %q is %d bytes long, not %d", key, len(key), positionKeyLen)

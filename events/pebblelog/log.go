@@ -97,6 +97,12 @@ type Log struct {
 
 	backingUp sync.Mutex // held while a backup is made
 
+	// scrubbing has one slot, held by whoever scrubs; stopScrub ends that.
+	scrubbing chan struct{}
+	scrubCtx  context.Context
+	stopScrub context.CancelFunc
+	scrubs    sync.WaitGroup
+
 	failure atomic.Pointer[error] // why the engine failed
 	failed  chan struct{}         // closed when it did
 
@@ -131,6 +137,7 @@ func (l *Log) start() {
 	l.stages.Go(l.commit)
 	l.stages.Go(l.sync)
 	l.stages.Go(l.finish)
+	l.scrubs.Go(l.finishErasures)
 }
 
 // fail marks the engine failed: nothing more is acknowledged.
@@ -177,6 +184,7 @@ func (l *Log) shut() error {
 	done := make(chan struct{})
 	defer close(done)
 	go l.abandon(done)
+	l.stopScrub()
 	l.queue.close()
 	stopped := make(chan struct{})
 	go func() {
@@ -189,6 +197,7 @@ func (l *Log) shut() error {
 	}
 	l.closed.Store(true)
 	l.waiters.end(events.ErrClosed)
+	l.scrubs.Wait()
 
 	stuckErr := func() error {
 		// Pebble's own goroutines may still write to the directory, so the lock

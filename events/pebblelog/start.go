@@ -1,6 +1,7 @@
 package pebblelog
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -47,7 +48,10 @@ func Open(dir string, opts Options) (*Log, error) {
 		queue:  queue{ready: make(chan struct{}, 1)},
 		space:  space{fs: opts.FS, dir: dir, min: opts.MinFreeBytes},
 		failed: make(chan struct{}),
+
+		scrubbing: make(chan struct{}, 1),
 	}
+	l.scrubCtx, l.stopScrub = context.WithCancel(context.Background())
 	l.logger = newPebbleLogger(opts.Logger, func(err error) { l.fail(err) })
 	l.logger.flushFailed = func(err error) { l.fail(err) }
 	if err := l.open(); err != nil {
@@ -57,6 +61,7 @@ func Open(dir string, opts Options) (*Log, error) {
 		if !l.logger.isStuck() {
 			err = errors.Join(err, lock.Close())
 		}
+		l.stopScrub()
 		return nil, err
 	}
 	l.start()

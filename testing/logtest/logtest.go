@@ -30,6 +30,8 @@ type Engine struct {
 	// Durable says that what was appended is there again when the log is closed
 	// and opened once more. The suite then also tests across reopening.
 	Durable bool
+	// CannotErase says that the engine refuses to erase payloads.
+	CannotErase bool
 }
 
 // Open opens the log of one place. The suite closes it before it opens it again.
@@ -65,6 +67,9 @@ func Run(t *testing.T, e Engine) {
 		{"FoldKeepsInStep", testFoldInStep},
 		{"TimeNeverRunsBackwards", testTime},
 		{"Payloads", testPayloads},
+		{"Erase", testErase},
+		{"EraseIsAtomic", testEraseAtomic},
+		{"Heads", testHeads},
 		{"Wait", testWait},
 		{"Close", testClose},
 		{"CloseFinishesAppends", testCloseFinishes},
@@ -169,8 +174,9 @@ func mustAppend(t *testing.T, l events.Log, a events.Append) events.Appended {
 }
 
 // CheckWhole reads the whole log in every way there is and fails the test where
-// a promise about its records is broken. It returns the records.
-func CheckWhole(t *testing.T, l events.Log) []events.Record {
+// a promise about its records is broken. It returns the records. The payloads at
+// the positions erased, and no others, are gone.
+func CheckWhole(t *testing.T, l events.Log, erased ...events.Position) []events.Record {
 	t.Helper()
 	var (
 		all     []events.Record
@@ -203,8 +209,11 @@ func CheckWhole(t *testing.T, l events.Log) []events.Record {
 		case h.Fleet != fleet:
 			t.Fatalf("position %d: fleet %q", h.Position, h.Fleet)
 		}
-		if r.Erased {
-			t.Fatalf("position %d: erased, and nobody erased it", h.Position)
+		if gone := slices.Contains(erased, h.Position); r.Erased != gone {
+			t.Fatalf("position %d: erased: %t, it should be %t", h.Position, r.Erased, gone)
+		}
+		if r.Erased && (r.Payload != nil || r.Salt != [events.SaltBytes]byte{}) {
+			t.Fatalf("position %d: erased, and something of its payload is still there", h.Position)
 		}
 		if err := r.Verify(); err != nil {
 			t.Fatalf("position %d: %v", h.Position, err)
@@ -229,6 +238,13 @@ func CheckWhole(t *testing.T, l events.Log) []events.Record {
 		if got := readStream(t, l, s, 0); !slices.EqualFunc(got, want, sameRecord) {
 			t.Fatalf("stream %s reads as %d events, its part of the log has %d, or they differ", s, len(got), len(want))
 		}
+	}
+	var want []events.StreamHead
+	for _, s := range sorted(heads) {
+		want = append(want, headOf(heads[s]))
+	}
+	if got := readHeads(t, l, "", events.Position(len(all))); !slices.Equal(got, want) {
+		t.Fatalf("the streams' heads are %v, they should be %v", got, want)
 	}
 	if now := l.Now(); now.Before(last) {
 		t.Fatalf("the ledger's time %s is before its last event's %s", now, last)

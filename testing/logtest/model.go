@@ -69,6 +69,9 @@ func testSameAsModel(t *testing.T, e Engine) {
 				}
 			default:
 				a := randomAppend(rt, w.now())
+				if n := int(model.Durable()); n > 0 && !e.CannotErase && rapid.IntRange(0, 5).Draw(rt, "erase") == 0 {
+					a.Erase = append(a.Erase, events.Position(rapid.IntRange(1, n).Draw(rt, "erased")))
+				}
 				got, gotErr := l.Append(t.Context(), a)
 				want, wantErr := model.Append(t.Context(), a)
 				if err := sameAnswer(got, gotErr, want, wantErr); err != nil {
