@@ -31,6 +31,9 @@ func (l *Log) Scrub(ctx context.Context) error {
 }
 
 func (l *Log) scrub(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	select {
 	case l.scrubbing <- struct{}{}:
 		defer func() { <-l.scrubbing }()
