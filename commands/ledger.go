@@ -105,6 +105,8 @@ type change struct {
 type decided struct {
 	changes []change
 	expect  []events.Expectation
+	// erase are the positions whose payloads go with the append.
+	erase []events.Position
 	// before bounds the time at which the append may be recorded.
 	before time.Time
 	secret string
@@ -175,6 +177,8 @@ func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (dec
 			continue
 		case errors.As(err, &taken), errors.Is(err, events.ErrTooLate):
 			continue
+		case errors.Is(err, events.ErrCannotErase):
+			return Result{}, refuse(Impossible, "ERASURE_UNSUPPORTED", "the engine that keeps this fleet's log cannot erase payloads; nothing was recorded")
 		case errors.As(err, &mismatch):
 			return Result{}, keyMismatch(mismatch.First)
 		case err != nil:
@@ -259,7 +263,7 @@ func keyMismatch(first events.Position) *Refusal {
 func (l *Ledger) append(ctx context.Context, v view, d decided) (events.Appended, error) {
 	a := events.Append{
 		Expect: append(d.expect, events.Expectation{Stream: events.AuthorityStream, Revision: v.auth.Revision}),
-		Key:    v.caller.Key, Request: v.caller.Request, Before: d.before,
+		Key:    v.caller.Key, Request: v.caller.Request, Before: d.before, Erase: d.erase,
 	}
 	correlation := d.changes[0].id
 	if id, ok := entityOf(d.changes[0].stream); ok {

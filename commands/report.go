@@ -62,11 +62,13 @@ func (c ReportAttempt) decide(v view, t *projections.Task) (decided, events.Posi
 	keepOutput(&e, v.settings)
 	// Its agent did this; one of another make may not have.
 	e = secrets.MaskEnvelope(e)
-	if a.Envelope != nil {
-		if sameReport(e, *a.Envelope) {
+	if a.Reported() {
+		// One that was erased cannot be compared: to say that it was the same would
+		// acknowledge what may never have been recorded.
+		if a.Envelope != nil && sameReport(e, *a.Envelope) {
 			return decided{}, a.Report, nil
 		}
-		return decided{}, 0, refuse(Conflict, "ALREADY_REPORTED", "attempt %d of task %s was reported at position %d with another envelope", c.Attempt, t.ID, a.Report).
+		return decided{}, 0, refuse(Conflict, "ALREADY_REPORTED", "attempt %d of task %s was reported at position %d with another envelope, or with one that was erased", c.Attempt, t.ID, a.Report).
 			With("position", a.Report)
 	}
 	rep := events.TaskReported{Machine: v.caller.Actor, Attempt: c.Attempt, Envelope: e}

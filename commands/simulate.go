@@ -156,6 +156,8 @@ func DecisionsIn(e events.Event) []events.Decision {
 		return permit(&e.Permit)
 	case events.BlockAccepted:
 		return e.Decisions
+	case events.PayloadErased:
+		return permit(&e.Permit)
 	case events.Ext:
 		return permit(&e.Permit)
 	}

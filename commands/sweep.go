@@ -90,7 +90,7 @@ func (l *Ledger) lapse(ctx context.Context, k leaseKey) error {
 			return decided{}, err
 		}
 		leg, a := t.Attempt(k.attempt)
-		if a == nil || leg.Status != projections.LegClaimed || a.Lapsed || a.Envelope != nil {
+		if a == nil || leg.Status != projections.LegClaimed || a.Lapsed || a.Reported() {
 			return decided{}, nil
 		}
 		lapsed := events.LeaseLapsed{Machine: leg.Machine, Attempt: k.attempt, Reoffered: len(leg.Attempts) < t.Command.Attempts && v.auth.Active(leg.Machine)}

@@ -277,7 +277,7 @@ func (l *Ledger) Heartbeat(ctx context.Context, caller Caller, task string, atte
 	if err != nil {
 		return until, err
 	}
-	if t.Status == projections.TaskSettled || leg.Status != projections.LegClaimed || a.Lapsed || a.Envelope != nil {
+	if t.Status == projections.TaskSettled || leg.Status != projections.LegClaimed || a.Lapsed || a.Reported() {
 		return until, refuse(Conflict, "ATTEMPT_ENDED", "attempt %d of task %s has ended: the task is %s, the leg %s", attempt, task, t.Status, leg.Status).
 			With("task_status", t.Status).With("verdict", t.Verdict)
 	}
@@ -328,7 +328,8 @@ func (l *Ledger) CancelTask(ctx context.Context, caller Caller, c CancelTask) (R
 					ApprovalID: t.Approval.ApprovalID, Outcome: events.Withdrawn, Reason: "the task was cancelled", RequiredLevel: t.Approval.RequiredLevel,
 				})
 			}
-			d.add(t.Stream, v.newID(), events.TaskSettled{Verdict: events.VerdictCancelled, Reason: c.Reason})
+			// Why is said once, so that it can be erased.
+			d.add(t.Stream, v.newID(), events.TaskSettled{Verdict: events.VerdictCancelled})
 		}
 		if t.SubmittedBy == caller.Actor {
 			var d decided

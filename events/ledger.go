@@ -31,13 +31,35 @@ type DutyTaken struct {
 	Relay string `json:"relay"`
 }
 
-// PayloadErased says who erased which payload, and why.
+// PayloadErased says who erased which payload, and why. It lies in the append that
+// erased it. Stream and Type repeat the erased event's header, and Slug names the
+// section that it was about: folds need not look it up to take back what it told.
 type PayloadErased struct {
 	EventID  string   `json:"event_id"`
 	Position Position `json:"position"`
+	Stream   Stream   `json:"stream"`
+	Type     Kind     `json:"type"`
+	Slug     string   `json:"slug,omitzero"`
 	Reason   string   `json:"reason"`
 	Permit   Permit   `json:"permit"`
 }
+
+// erasable are the kinds whose payloads hold somebody's words and can be done
+// without: nothing that is decided later rests on them, and every fold comes out
+// the same whether it met the payload and its erasure or only the latter. To add
+// one, teach the folds that (see projections.State) and testing/sim to erase it.
+var erasable = map[Kind]bool{
+	TaskSubmitted{}.Kind():      true,
+	TaskReported{}.Kind():       true,
+	TaskCancelled{}.Kind():      true,
+	MemoryRecorded{}.Kind():     true,
+	ConclusionRecorded{}.Kind(): true,
+	SectionRevised{}.Kind():     true,
+}
+
+// Erasable reports whether payloads of this kind may be erased. Those of authority,
+// gates and approvals may not: decisions rest on them.
+func (k Kind) Erasable() bool { return k.IsExt() || erasable[k] }
 
 func (KeyAdded) Kind() Kind            { return "key.added" }
 func (KeyRetired) Kind() Kind          { return "key.retired" }

@@ -63,6 +63,10 @@ func (s *State) Snapshot() Views {
 	for g, t := range s.index.gates {
 		list["gate "+g] = encode(t)
 	}
+	list["ledger revision"] = encode(s.ledgerAt)
+	for p, e := range s.erasures {
+		list["erasure "+encode(p)] = encode(e)
+	}
 	memory := map[string]string{}
 	for i, r := range s.index.runs {
 		memory["run "+r.RecordID] = encode(numbered[Run]{i, *r})

@@ -104,7 +104,7 @@ func (tx *tx) indexTask(id string, t *Task, r events.Record) {
 		// What Apply has decoded just now.
 		for _, l := range t.Legs {
 			for _, a := range l.Attempts {
-				if a.Report == pos {
+				if a.Report == pos && a.Envelope != nil {
 					tx.indexReport(id, r, events.TaskReported{Machine: l.Machine, Attempt: a.Number, Envelope: *a.Envelope, Late: a.Late})
 				}
 			}

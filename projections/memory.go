@@ -19,8 +19,8 @@ type Run struct {
 	Attempt int
 
 	Machine      string
-	Argv         []string
-	Command      string // Argv as one line, see CommandLine
+	Argv         []string // empty if the task's submission was erased
+	Command      string   // Argv as one line, see CommandLine
 	Cwd          string
 	Repo         string
 	Commit       string
@@ -133,7 +133,9 @@ func (tx *tx) indexReport(id string, r events.Record, e events.TaskReported) {
 func (x *index) addRun(r *Run) {
 	x.runs = append(x.runs, r)
 	x.runByID[r.RecordID] = r
-	x.runsOf[r.Command] = append(x.runsOf[r.Command], r)
+	if r.Command != "" { // what it was may have been erased
+		x.runsOf[r.Command] = append(x.runsOf[r.Command], r)
+	}
 }
 
 // typedLine is the line that a shell was given, as in sh -c LINE, empty for every
@@ -246,7 +248,7 @@ func (s *State) Tried(query string, f RunFilter, limit int) []Tried {
 	rank := map[key]int{}
 	var order []key
 	for _, r := range s.index.runs {
-		if !f.match(r) {
+		if !f.match(r) || r.Command == "" {
 			continue
 		}
 		k := key{r.Command, r.Repo, r.Machine}

@@ -31,6 +31,8 @@ type State struct {
 	offers         map[string]map[string]events.Position
 	denials        map[string][]time.Time // newest last, within a minute of the newest
 	index          index
+	erasures       map[events.Position]Erasure // by the position of what was erased
+	ledgerAt       events.Revision             // of the ledger stream
 
 	watchers watchers
 
@@ -70,6 +72,7 @@ func NewState() *State {
 		offers:     map[string]map[string]events.Position{},
 		denials:    map[string][]time.Time{},
 		index:      newIndex(),
+		erasures:   map[events.Position]Erasure{},
 	}
 	s.next = staged{
 		authority: s.authority, settings: s.settings, collective: s.collective,
@@ -104,6 +107,13 @@ func (s *State) Collective() *Collective {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.collective
+}
+
+// LedgerRevision is the revision of the ledger's own stream.
+func (s *State) LedgerRevision() events.Revision {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.ledgerAt
 }
 
 // OpenTask returns a task that is not settled, nil if there is none of this id.
@@ -266,8 +276,18 @@ func (tx *tx) apply(r events.Record) (err error) {
 		}
 		return tx.applyMemory(r)
 	}
-	if _, err := events.Decode(r); err != nil && !r.Erased {
+	if r.Header.Stream == events.LedgerStream {
+		tx.effect(func(s *State) { s.ledgerAt = r.Header.Revision })
+	}
+	if r.Erased {
+		return nil
+	}
+	e, err := events.Decode(r)
+	if err != nil {
 		return err
+	}
+	if e, ok := e.(events.PayloadErased); ok && r.Header.Stream == events.LedgerStream {
+		return tx.applyErasure(r, e)
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"fleetledger/events"
@@ -35,6 +36,12 @@ type Task struct {
 	SubmittedBy string
 	SubmittedAt time.Time
 	Position    events.Position
+	// CommandErased is true if the payload of the submission was erased: Command is
+	// empty then, and Legs are those that were claimed.
+	CommandErased bool
+	// ReportErased is true if that of a report was: which attempt it ended, and with
+	// what, is then known only where nothing else can have been.
+	ReportErased bool
 
 	// Gates are one for each target, in the order of the targets.
 	Gates    []TaskGate
@@ -72,12 +79,16 @@ type Attempt struct {
 	Lapsed         bool
 	Late           bool
 	ReportedAt     time.Time
-	// Report is the position of the report, 0 before it.
+	// Report is the position of the report, 0 before it. Envelope is nil before it,
+	// and if its payload was erased.
 	Report   events.Position
 	Envelope *events.Envelope
 }
 
-// Argv is what the leg at index i runs.
+// Reported reports whether the attempt's machine has reported it.
+func (a *Attempt) Reported() bool { return a.Report != 0 }
+
+// Argv is what the leg at index i runs, nil if that was erased.
 func (t *Task) Argv(i int) []string {
 	if t.Command.Mode == events.Split {
 		return t.Command.Parts[i]
@@ -130,6 +141,9 @@ func (t *Task) Apply(r events.Record) (*Task, error) {
 		n.Revision = r.Header.Revision
 		return &n, nil
 	}
+	if r.Erased {
+		return t.applyErased(r)
+	}
 	e, err := events.Decode(r)
 	if err != nil {
 		return nil, err
@@ -148,6 +162,10 @@ func (t *Task) Apply(r events.Record) (*Task, error) {
 	n.Legs = slices.Clone(t.Legs)
 	leg := func(machine string) (*Leg, error) {
 		i := n.Leg(machine)
+		if i < 0 && t.CommandErased {
+			i = len(n.Legs)
+			n.Legs = append(n.Legs, Leg{Machine: machine, Status: LegOffered})
+		}
 		if i < 0 {
 			return nil, misfit("no leg on machine " + machine)
 		}
@@ -199,7 +217,7 @@ func (t *Task) Apply(r events.Record) (*Task, error) {
 		if err != nil {
 			return nil, err
 		}
-		if a.Envelope != nil {
+		if a.Reported() {
 			return nil, misfit("reported before")
 		}
 		a.Envelope, a.ReportedAt, a.Late, a.Report = &e.Envelope, r.Header.Time, e.Late, r.Header.Position
@@ -239,6 +257,58 @@ func (t *Task) Apply(r events.Record) (*Task, error) {
 		return nil, misfit("does not belong in stream " + string(r.Header.Stream))
 	}
 	return &n, nil
+}
+
+// applyErased folds an event whose payload was erased: what its header tells and
+// what can only have been so.
+func (t *Task) applyErased(r events.Record) (*Task, error) {
+	submission := r.Header.Type == events.TaskSubmitted{}.Kind()
+	if submission == (t != nil) {
+		return nil, fmt.Errorf("position %d: %s, erased: a task begins with its submission and has one", r.Header.Position, r.Header.Type)
+	}
+	if submission {
+		n := submitted(events.TaskSubmitted{TaskID: strings.TrimPrefix(string(r.Header.Stream), string(events.TaskStream("")))}, r)
+		n.CommandErased = true
+		return n, nil
+	}
+	n := *t
+	n.Revision = r.Header.Revision
+	switch r.Header.Type {
+	case events.TaskCancelled{}.Kind():
+		n.Cancelled = true
+	case events.TaskReported{}.Kind():
+		n.ReportErased = true
+		n.reportErased(r)
+	default:
+		return nil, fmt.Errorf("position %d: the payload of %s is not there: what became of the task cannot be told", r.Header.Position, r.Header.Type)
+	}
+	return &n, nil
+}
+
+// reportErased notes a report by its header: it came from the leg's machine. If
+// more than one attempt of that may be meant, none is said to be.
+func (t *Task) reportErased(r events.Record) {
+	i := t.Leg(r.Header.Actor)
+	if i < 0 {
+		return
+	}
+	var open []int
+	for j := range t.Legs[i].Attempts {
+		if !t.Legs[i].Attempts[j].Reported() {
+			open = append(open, j)
+		}
+	}
+	if len(open) != 1 {
+		return
+	}
+	t.Legs = slices.Clone(t.Legs)
+	l := &t.Legs[i]
+	l.Attempts = slices.Clone(l.Attempts)
+	a := &l.Attempts[open[0]]
+	a.Report, a.ReportedAt, a.Late = r.Header.Position, r.Header.Time, a.Lapsed || t.Status == TaskSettled
+	if !a.Late {
+		l.Status = LegReported
+	}
 }
 
 func submitted(e events.TaskSubmitted, r events.Record) *Task {

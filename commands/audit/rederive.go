@@ -62,7 +62,10 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		a.permit(r, e.Permit, "collective.revise")
 	case events.SectionRetired:
 		a.permit(r, e.Permit, "collective.revise")
-		if s := a.rebuilt.Collective().Section(e.Slug); s == nil || s.Retired {
+		// Its revision may be among those that were erased.
+		if doc := a.rebuilt.Collective(); doc.Unsure() {
+			break
+		} else if s := doc.Section(e.Slug); s == nil || s.Retired {
 			a.find(r, Order, nil, e.Slug, "there was no section %s to retire", e.Slug)
 		}
 	case events.BlockPublished:
@@ -72,6 +75,9 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		a.accepted(r, e)
 	case events.Ext:
 		a.permit(r, e.Permit, string(r.Header.Type))
+	case events.PayloadErased:
+		a.permit(r, e.Permit, "payload.erase")
+		a.payloadErased(r, e)
 	}
 	if strings.HasPrefix(string(r.Header.Stream), "task-") {
 		a.task(r, e)

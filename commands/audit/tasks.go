@@ -109,7 +109,7 @@ func (a *auditor) lapsed(r events.Record, t *projections.Task, e events.LeaseLap
 	if t == nil {
 		return
 	}
-	if leg, _ := t.Attempt(e.Attempt); leg != nil {
+	if leg, _ := t.Attempt(e.Attempt); leg != nil && !t.CommandErased {
 		a.report.DecisionsRederived++
 		if again := len(leg.Attempts) < t.Command.Attempts && a.before.Active(leg.Machine); again != e.Reoffered {
 			a.find(r, Decision, again, e.Reoffered, "whether the leg is offered again comes out otherwise")
@@ -122,7 +122,6 @@ func (a *auditor) verdict(r events.Record, t *projections.Task, e events.TaskSet
 	if t == nil {
 		return
 	}
-	a.report.DecisionsRederived++
 	var want events.TaskVerdict
 	switch {
 	case t.Cancelled:
@@ -135,6 +134,8 @@ func (a *auditor) verdict(r events.Record, t *projections.Task, e events.TaskSet
 			return
 		}
 		want = events.VerdictRefused
+	case t.CommandErased || t.ReportErased:
+		return // it rests on what is not there any more
 	default:
 		for _, l := range t.Legs {
 			if l.Status != projections.LegReported && l.Status != projections.LegLost {
@@ -144,6 +145,7 @@ func (a *auditor) verdict(r events.Record, t *projections.Task, e events.TaskSet
 		}
 		want, _ = commands.Verdict(t.Command, t.Legs)
 	}
+	a.report.DecisionsRederived++
 	if want != e.Verdict {
 		a.find(r, Decision, want, e.Verdict, "the verdict of the task comes out otherwise")
 	}

@@ -89,8 +89,10 @@ func (f *Fleet) Step(ctx context.Context) error {
 		r, err = f.submit(ctx, caller)
 	case n < 84:
 		r, err = f.work(ctx)
-	case n < 88:
+	case n < 87:
 		r, err = f.conclude(ctx, caller)
+	case n < 90:
+		r, err = f.erase(ctx, caller)
 	case n < 92:
 		id := fmt.Sprintf("ext-%d", f.rng.IntN(200)) // sometimes one that is taken
 		r, err = f.Ledger.AppendExt(ctx, caller, []commands.ExtEvent{{ID: id, Type: "ext.note", Stream: "ext-sim",
@@ -99,8 +101,10 @@ func (f *Fleet) Step(ctx context.Context) error {
 		*f.now = f.now.Add(-time.Duration(f.rng.IntN(3600)) * time.Second) // a clock that is set back
 	case n < 95:
 		*f.now = f.now.Add(f.State.Settings().ApprovalExpires / 3)
-	case n < 98:
+	case n < 97:
 		r, err = f.section(ctx, caller)
+	case n < 98 && len(f.machines) > 0:
+		r, err = f.remember(ctx)
 	default:
 		err = f.Ledger.Sweep(ctx)
 	}
@@ -231,6 +235,41 @@ func (f *Fleet) work(ctx context.Context) (commands.Result, error) {
 		e.Outcome, e.ExitCode = pick(f, []events.Outcome{events.TimedOut, events.RefusedByAgent, events.NotStarted}), nil
 	}
 	return f.Ledger.ReportAttempt(ctx, machine, commands.ReportAttempt{TaskID: t.ID, Attempt: a.Number, Envelope: e})
+}
+
+// erase erases the payload of an event, mostly of a kind that can be, and mostly as
+// somebody who may.
+func (f *Fleet) erase(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	if auth := f.State.Authority(); f.rng.IntN(6) > 0 {
+		highest := events.Level(0)
+		for _, a := range auth.Actors() {
+			if auth.Active(a.ID) && a.Level >= highest {
+				by.Actor, highest = a.ID, a.Level
+			}
+		}
+	}
+	var id string
+	for range 40 {
+		p := 1 + events.Position(f.rng.Uint64N(uint64(f.State.Position())))
+		recs, err := f.Ledger.Records(ctx, p, p)
+		if err != nil {
+			return commands.Result{}, err
+		}
+		id = recs[0].Header.ID
+		if recs[0].Header.Type.Erasable() || f.rng.IntN(20) == 0 {
+			break
+		}
+	}
+	return f.Ledger.ErasePayload(ctx, by, commands.ErasePayload{EventID: id, Reason: "it was leaked"})
+}
+
+// remember records a run that no task asked for.
+func (f *Fleet) remember(ctx context.Context) (commands.Result, error) {
+	code, machine := f.rng.IntN(2), pick(f, f.machines)
+	return f.Ledger.RecordMemory(ctx, commands.Caller{Actor: machine}, commands.RecordMemory{Record: events.MemoryRecord{
+		Argv:     []string{"go", pick(f, []string{"vet", "run"})},
+		Envelope: events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: *f.now, EndedAt: *f.now, Machine: machine},
+	}})
 }
 
 func (f *Fleet) conclude(ctx context.Context, by commands.Caller) (commands.Result, error) {

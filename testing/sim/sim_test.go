@@ -3,8 +3,10 @@ package sim
 import (
 	"context"
 	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"testing"
 	"time"
 
@@ -35,7 +37,7 @@ func seeds(t *testing.T) []uint64 {
 
 func TestFleetByChance(t *testing.T) {
 	ctx := context.Background()
-	kinds := map[events.Kind]int{}
+	kinds, erased := map[events.Kind]int{}, map[events.Kind]int{}
 	for _, s := range seeds(t) {
 		clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
 		state := projections.NewState()
@@ -51,6 +53,10 @@ func TestFleetByChance(t *testing.T) {
 			if err := f.Step(ctx); err != nil {
 				t.Fatalf("step %d: %v\nagain: go test ./testing/sim -seed %d", i, err, s)
 			}
+			if i%100 == 50 {
+				// The log as it is now, without what was erased, folds to what is live.
+				sameRebuilt(t, fmt.Sprintf("seed %d, step %d", s, i), f)
+			}
 		}
 		var records []events.Record
 		for r, err := range log.ReadAll(ctx, 0) {
@@ -59,6 +65,9 @@ func TestFleetByChance(t *testing.T) {
 			}
 			records = append(records, r)
 			kinds[r.Header.Type]++
+			if r.Erased {
+				erased[r.Header.Type]++
+			}
 			if p, ok := f.acknowledged[r.Header.ID]; ok && p != r.Header.Position {
 				t.Errorf("seed %d: event %s was acknowledged at %d and is at %d", s, r.Header.ID, p, r.Header.Position)
 			}
@@ -84,9 +93,56 @@ func TestFleetByChance(t *testing.T) {
 	}
 	// A simulation that never gets anywhere proves nothing.
 	for _, k := range []events.Kind{"approval.settled", "approval.spent", "task.claimed", "task.reported", "lease.lapsed", "task.cancelled",
-		"task.settled", "conclusion.recorded", "section.revised", "section.retired", "actor.suspended", "actor.level_set", "rule.retired", "ext.note"} {
+		"task.settled", "conclusion.recorded", "section.revised", "section.retired", "actor.suspended", "actor.level_set", "rule.retired", "ext.note",
+		"memory.recorded", "payload.erased"} {
 		if kinds[k] == 0 {
 			t.Errorf("no %s in any simulation", k)
+		}
+	}
+	// So does one that erases nothing; a short one does not come to every kind.
+	if len(erased) == 0 {
+		t.Error("nothing was erased in any simulation")
+	}
+	for _, k := range append(events.Kinds(), "ext.note") {
+		if k.Erasable() != (erased[k] > 0) && !(k.Erasable() && testing.Short()) {
+			t.Errorf("%s can be erased: %t, and %d of them were in all simulations", k, k.Erasable(), erased[k])
+		}
+	}
+}
+
+// sameRebuilt folds the whole log anew and compares it with what is live.
+func sameRebuilt(t *testing.T, when string, f *Fleet) {
+	t.Helper()
+	rebuilt := projections.NewState()
+	for r, err := range f.Log.ReadAll(context.Background(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish, err := rebuilt.Stage([]events.Record{r})
+		if err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+		publish()
+	}
+	for _, d := range projections.Compare(f.State.Snapshot(), rebuilt.Snapshot()) {
+		t.Errorf("%s: %s: %s\n live %s\n then %s", when, d.View, d.Item, d.Live, d.Rebuilt)
+	}
+	tasks, _ := f.State.Tasks(projections.Page{At: f.State.Position(), Limit: 1000}, "", "")
+	for _, e := range tasks {
+		task, err := f.Ledger.Task(context.Background(), e.ID, 0)
+		if err != nil {
+			t.Errorf("%s: task %s: %v", when, e.ID, err)
+		} else if live := f.State.OpenTask(e.ID); live != nil && !reflect.DeepEqual(live, task) {
+			t.Errorf("%s: task %s is\n%+v, not\n%+v", when, e.ID, live, task)
+		}
+	}
+	for _, at := range []events.Position{0, f.State.Position()} {
+		doc, err := f.Ledger.Collective(context.Background(), at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if live := f.State.Collective(); !reflect.DeepEqual(doc.Sections(), live.Sections()) || doc.Unsure() {
+			t.Errorf("%s: read from its stream, the collective memory differs from the live one", when)
 		}
 	}
 }

@@ -1,0 +1,62 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"fleetledger/commands"
+	"fleetledger/events"
+)
+
+// taskErased follows a task over an event whose payload is gone. Nothing that the
+// event decided can be decided again: it is counted as erased, and as nothing else.
+func (a *auditor) taskErased(r events.Record) {
+	key := string(r.Header.Stream)
+	if !r.Header.Type.Erasable() || r.Header.Type.IsExt() {
+		return
+	}
+	t := a.tasks[key]
+	switch r.Header.Type {
+	case events.TaskSubmitted{}.Kind(), events.TaskReported{}.Kind(), events.TaskCancelled{}.Kind(), events.ConclusionRecorded{}.Kind():
+	default:
+		return
+	}
+	if t == nil && r.Header.Type != (events.TaskSubmitted{}).Kind() {
+		return // of a machine, or of a task that is not there: the fold says so
+	}
+	next, err := t.Apply(r)
+	if err != nil {
+		a.find(r, Order, nil, nil, "%v", err)
+		return
+	}
+	a.tasks[key] = next
+}
+
+// payloadErased checks that e tells of an event that was, and whose payload is gone.
+func (a *auditor) payloadErased(r events.Record, e events.PayloadErased) {
+	h, gone := a.erased[e.Position]
+	switch {
+	case gone && (h.ID != e.EventID || h.Stream != e.Stream || h.Type != e.Type):
+		a.find(r, Order, h.ID, e.EventID, "it says that the payload of %s in %s was erased at position %d, where another event lies", e.Type, e.Stream, e.Position)
+	case !gone && !a.told[e.Position]:
+		a.find(r, Payload, nil, e.Position, "it says that the payload at position %d was erased, and it is there", e.Position)
+	}
+	delete(a.erased, e.Position)
+	a.told[e.Position] = true
+}
+
+// endErased reports payloads that are gone although no event tells of it. What is
+// erased while the audit runs is told behind the part that it reads.
+func (a *auditor) endErased(live *commands.Ledger) {
+	for _, p := range slices.Sorted(maps.Keys(a.erased)) {
+		if live != nil {
+			if e, ok := live.State().Erasure(p); ok && e.Told > a.report.To {
+				continue
+			}
+		}
+		h := a.erased[p]
+		a.report.Add(Finding{Kind: Payload, Position: p, Stream: h.Stream,
+			Detail: fmt.Sprintf("the payload of %s is gone, and no event says who erased it", h.Type)})
+	}
+}
