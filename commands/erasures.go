@@ -113,7 +113,7 @@ func (l *Ledger) alreadyErased(rec events.Record) error {
 func (l *Ledger) erasable(ctx context.Context, rec events.Record) error {
 	h := rec.Header
 	if !h.Type.Erasable() {
-		return refuse(Impossible, "NOT_ERASABLE", "the payload of a %s cannot be erased: decisions and what became of things rest on it", h.Type).With("type", h.Type)
+		return refuse(Impossible, "NOT_ERASABLE", "the payload of a %s cannot be erased: decisions and what became of things rest on it", h.Type).With("kind", h.Type)
 	}
 	id, ofTask := strings.CutPrefix(string(h.Stream), string(events.TaskStream("")))
 	if !ofTask || h.Type == (events.ConclusionRecorded{}).Kind() {
@@ -125,7 +125,7 @@ func (l *Ledger) erasable(ctx context.Context, rec events.Record) error {
 	}
 	if t.Status != projections.TaskSettled {
 		return refuse(Impossible, "NOT_ERASABLE", "task %s is not settled, and its machine still needs it: cancel it first, or wait", id).
-			With("type", h.Type).With("task_status", t.Status)
+			With("kind", h.Type).With("task_status", t.Status)
 	}
 	return nil
 }

@@ -30,7 +30,9 @@ type Intent struct {
 	Causation   string `json:"causation"`
 	// Key is SHA-256 over actor and idempotency key; zero without one.
 	Key Hash `json:"key"`
-	// Request is the SHA-256 of the request body; zero for the ledger's own events.
+	// Request is a SHA-256 that a repeated request has too and another has not: of the
+	// client's idempotency key and the body. Without a key it is random; it is zero
+	// for the ledger's own events. It must give nothing of an erased payload away.
 	Request Hash `json:"request"`
 	// Size is the payload's length in bytes.
 	Size int `json:"size"`

@@ -152,6 +152,9 @@ func (c *call) reportAttempt(in reportBody) (reportReply, error) {
 	if err != nil {
 		return reportReply{}, err
 	}
+	if _, a := t.Attempt(n); rec.Erased && a != nil {
+		out.Late = a.Late
+	}
 	if out.Status = t.Status; t.Status == projections.TaskSettled {
 		out.Verdict = t.Verdict
 	}

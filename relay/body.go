@@ -2,6 +2,7 @@ package relay
 
 import (
 	"bytes"
+	"crypto/rand"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -109,7 +110,7 @@ func (c *call) mediaType() (string, error) {
 
 // identify makes the Caller: who asks, and how a retry is recognised.
 func (c *call) identify(raw []byte) error {
-	c.caller = commands.Caller{Actor: c.token.Actor, Request: sha256.Sum256(raw), ApprovalID: c.r.Header.Get("Approval-Id")}
+	c.caller = commands.Caller{Actor: c.token.Actor, ApprovalID: c.r.Header.Get("Approval-Id")}
 	if id := c.caller.ApprovalID; id != "" || len(c.r.Header["Approval-Id"]) > 0 {
 		if err := events.CheckName("Approval-Id", id); err != nil || len(c.r.Header["Approval-Id"]) != 1 {
 			return malformed("APPROVAL_ID_INVALID", "the header Approval-Id does not hold the id of one approval")
@@ -117,13 +118,19 @@ func (c *call) identify(raw []byte) error {
 	}
 	keys := c.r.Header["Idempotency-Key"]
 	if len(keys) == 0 {
+		// Nobody will compare it; it only tells this request from others.
+		_, _ = rand.Read(c.caller.Request[:]) // never fails
 		return nil
 	}
 	// uuid.Parse takes other spellings too: one key must have one form.
 	if len(keys) != 1 || len(keys[0]) != 36 || uuid.Validate(keys[0]) != nil {
 		return malformed("IDEMPOTENCY_KEY_INVALID", "the header Idempotency-Key is not one UUID such as 01939f5e-7a1b-7c3d-8e4f-0123456789ab")
 	}
-	c.caller.Key = events.SumHash(c.token.Actor, c.r.Method, c.r.URL.Path, c.caller.ApprovalID, strings.ToLower(keys[0]))
+	// The hash stays in the header when the payload is erased. With the client's key
+	// in it, which the log does not hold, nobody can test a guess of the body.
+	key := strings.ToLower(keys[0])
+	c.caller.Request = sha256.Sum256(append([]byte(key), raw...))
+	c.caller.Key = events.SumHash(c.token.Actor, c.r.Method, c.r.URL.Path, c.caller.ApprovalID, key)
 	return nil
 }
 

@@ -36,12 +36,13 @@ type sectionReply struct {
 	By         string          `json:"by"`
 	At         time.Time       `json:"at"`
 	Retired    bool            `json:"retired" doc:"It is in the document no more; what it said last stands here."`
+	Erased     bool            `json:"erased,omitzero" doc:"What it said was erased: it is in the document no more, until it is written again."`
 }
 
 func sectionOut(s *projections.Section) sectionReply {
 	out := sectionReply{
 		Slug: s.Slug, Heading: s.Heading, Text: s.Text, MeasuredAt: orNull(s.MeasuredAt), How: orNull(s.How), Evidence: s.Evidence,
-		Revision: s.Revision, Position: s.Position, EventID: s.EventID, By: s.By, At: s.At, Retired: s.Retired,
+		Revision: s.Revision, Position: s.Position, EventID: s.EventID, By: s.By, At: s.At, Retired: s.Retired, Erased: s.Erased,
 	}
 	if out.Evidence == nil {
 		out.Evidence = []string{}
@@ -110,10 +111,11 @@ type sectionChangeReply struct {
 	Revision events.Revision `json:"revision"`
 	Position events.Position `json:"position"`
 	EventID  string          `json:"event_id"`
-	Heading  *string         `json:"heading" doc:"Null if it was retired."`
+	Heading  *string         `json:"heading" doc:"Null if it was retired, or erased."`
 	By       string          `json:"by"`
 	At       time.Time       `json:"at"`
 	Retired  bool            `json:"retired"`
+	Erased   bool            `json:"erased,omitzero"`
 }
 
 func (c *call) getSection() (out sectionHistoryReply, err error) {
@@ -131,7 +133,7 @@ func (c *call) getSection() (out sectionHistoryReply, err error) {
 	}
 	out = sectionHistoryReply{Section: sectionOut(s), History: make([]sectionChangeReply, len(history))}
 	for i, h := range history {
-		out.History[len(history)-1-i] = sectionChangeReply{h.Revision, h.Position, h.EventID, orNull(h.Heading), h.By, h.At, h.Retired}
+		out.History[len(history)-1-i] = sectionChangeReply{h.Revision, h.Position, h.EventID, orNull(h.Heading), h.By, h.At, h.Retired, h.Erased}
 	}
 	c.tag(s.Revision)
 	return out, nil
@@ -191,8 +193,8 @@ func (c *call) reviseSection(in reviseSectionBody) (out reviseSectionReply, err 
 	}
 	h, r := rec.Header, receiptOf(rec)
 	out.Receipt = &r
-	out.Section = sectionOut(&projections.Section{Slug: e.Slug, SectionContent: projections.ContentOf(e),
-		Revision: h.Revision, Position: h.Position, EventID: h.ID, By: h.Actor, At: h.Time})
+	out.Section = sectionOut(&projections.Section{Slug: slug, SectionContent: projections.ContentOf(e),
+		Revision: h.Revision, Position: h.Position, EventID: h.ID, By: h.Actor, At: h.Time, Erased: rec.Erased})
 	c.tag(h.Revision)
 	return out, nil
 }

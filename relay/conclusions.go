@@ -24,10 +24,11 @@ type conclusionReply struct {
 	By           string          `json:"by"`
 	At           time.Time       `json:"at"`
 	Position     events.Position `json:"position"`
+	Erased       bool            `json:"erased,omitzero" doc:"What it said was erased since."`
 }
 
 func conclusionOut(x projections.Conclusion) conclusionReply {
-	return conclusionReply{x.ID, x.About, x.Subject, x.Text, orNull(x.Supersedes), x.By, x.At, x.Position}
+	return conclusionReply{x.ID, x.About, x.Subject, x.Text, orNull(x.Supersedes), x.By, x.At, x.Position, false}
 }
 
 type concludeReply struct {
@@ -42,7 +43,7 @@ func (c *call) conclude(in concludeBody) (concludeReply, error) {
 	h := rec.Header
 	return concludeReply{
 		ConclusionID: h.ID,
-		Conclusion:   conclusionReply{h.ID, e.About, e.Subject, e.Text, orNull(e.Supersedes), h.Actor, h.Time, h.Position},
+		Conclusion:   conclusionReply{h.ID, e.About, e.Subject, e.Text, orNull(e.Supersedes), h.Actor, h.Time, h.Position, rec.Erased},
 		Receipt:      receiptOf(rec),
 	}, err
 }

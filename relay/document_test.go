@@ -19,7 +19,7 @@ POST/v1/tasks/{id}/attempts/{n}/heartbeat POST/v1/tasks/{id}/attempts/{n}/report
 POST/v1/memory GET/v1/memory GET/v1/tried POST/v1/conclusions GET/v1/conclusions
 POST/v1/blocks POST/v1/blocks/import GET/v1/blocks/{hash} GET/v1/blocks/{hash}/export POST/v1/blocks/{hash}/accept
 GET/v1/collective GET/v1/collective/sections/{slug} PUT/v1/collective/sections/{slug} DELETE/v1/collective/sections/{slug}
-POST/v1/events GET/v1/events GET/v1/events/{id} GET/v1/events/stream
+POST/v1/events GET/v1/events GET/v1/events/{id} POST/v1/events/{id}/erase GET/v1/events/stream
 GET/log/checkpoint GET/log/tile/{tile} GET/v1/proofs/{position}
 POST/v1/audit GET/v1/audit/{id} GET/v1/backup GET/v1/limits GET/v1/settings PATCH/v1/settings GET/healthz GET/readyz GET/openapi.json GET/docs`)
 
@@ -112,7 +112,7 @@ func TestWhatIsNotThereYet(t *testing.T) {
 	f := newFleet(t).people()
 	for _, r := range []string{
 		"GET /v1/gates/simulate", "GET /metrics", "GET /v1/blocks/import", "POST /v1/sql",
-		"POST /v1/events/x/erase", "GET /v1/pairings/x",
+		"GET /v1/pairings/x",
 		"GET /log", "GET /log/", "GET /log/entries", "GET /v1/proofs", "GET /", "GET /v1", "GET /v1/tasks/", "GET /v1//tasks", "DELETE /v1/everything", "BREW /v1/everything",
 	} {
 		method, path, _ := strings.Cut(r, " ")

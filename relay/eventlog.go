@@ -37,6 +37,7 @@ type eventReply struct {
 
 	Data     jsontext.Value `json:"data" doc:"The payload of one of the ledger's own kinds; the data of an agent's own event."`
 	Erased   bool           `json:"erased,omitzero" doc:"The payload was erased; header, hash and proofs stand."`
+	Erasure  *erasureReply  `json:"erasure,omitzero" doc:"Who erased it, and why."`
 	LeafHash events.Hash    `json:"leaf_hash"`
 }
 
@@ -81,6 +82,9 @@ func (c *call) cloudEvent(e eventReply) map[string]any {
 	}
 	if e.Data != nil {
 		out["data"] = e.Data
+	}
+	if e.Erased {
+		out["erased"] = true
 	}
 	return out
 }
@@ -159,7 +163,7 @@ func (c *call) events(f eventFilter, after, upTo events.Position, limit, maxByte
 		if f.kind != "" && r.Header.Type != f.kind {
 			continue
 		}
-		e, err := eventOut(r)
+		e, err := c.eventOut(r)
 		if err != nil {
 			return p, err
 		}
@@ -264,7 +268,7 @@ func (c *call) getEvent() error {
 	if err != nil {
 		return err
 	}
-	e, err := eventOut(recs[0])
+	e, err := c.eventOut(recs[0])
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (givenRevision) Schema(huma.Registry) *huma.Schema {
 }
 
 // reservedAttributes are those that the ledger adds where events are read.
-var reservedAttributes = []string{"position", "revision", "actor"}
+var reservedAttributes = []string{"position", "revision", "actor", "erased"}
 
 // appendBody is one event or a batch of them.
 type appendBody struct {

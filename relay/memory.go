@@ -52,7 +52,7 @@ type memoryItem struct {
 	Position     events.Position   `json:"position"`
 	Machine      string            `json:"machine"`
 	Argv         []string          `json:"argv"`
-	Command      string            `json:"command" doc:"argv as one line."`
+	Command      string            `json:"command" doc:"argv as one line; empty if it was erased."`
 	Cwd          string            `json:"cwd"`
 	Repo         string            `json:"repo,omitzero"`
 	Commit       string            `json:"commit,omitzero"`

@@ -24,7 +24,9 @@ func receiptOf(r events.Record) receipt {
 
 // recorded finds the event of kind E that a command recorded, which the receipt
 // is of. Without one the command waits for an approval, which is an error of type
-// *waiting. A recorded denial is answered with its receipt too.
+// *waiting. A recorded denial is answered with its receipt too. If its payload was
+// erased since, e is empty: a repeated request has the same status and receipt, and
+// nothing of what was erased.
 func recorded[E events.Event](res commands.Result, err error) (e E, rec events.Record, _ error) {
 	if err != nil {
 		return e, rec, withReceipt(res, err)
@@ -35,6 +37,9 @@ func recorded[E events.Event](res commands.Result, err error) (e E, rec events.R
 			return e, rec, err
 		}
 		return e, rec, fmt.Errorf("the command recorded no %s", e.Kind())
+	}
+	if rec.Erased {
+		return e, rec, nil
 	}
 	e, err = events.DecodeAs[E](rec)
 	return e, rec, err

@@ -144,6 +144,9 @@ func (s *Relay) routes() {
 		summary: "Follow the log (SSE)", about: "From after, then live: events \"event\" whose ids are positions. Resumes by Last-Event-ID."}, (*call).followEvents)
 	s.handle(&operation{method: "GET", path: "/v1/events/{id}", id: "getEvent", tag: "events", query: []param{minPositionParam}, out: reflect.TypeFor[eventReply](),
 		summary: "Read an event", about: "Accept: application/cloudevents+json gives a CloudEvent."}, (*call).getEvent)
+	write(s, operation{method: "POST", path: "/v1/events/{id}/erase", id: "eraseEvent", tag: "events", waits: true,
+		summary: "Erase an event's payload, for good",
+		about:   "Action payload.erase. The event, its header and every proof stay; the payload goes from every view, answer and file. 422 NOT_ERASABLE for what decisions rest on, such as authority, gates and approvals, and for a task that is not settled; 409 ALREADY_ERASED."}, (*call).eraseEvent)
 
 	s.handle(&operation{method: "GET", path: "/log/checkpoint", id: "getCheckpoint", tag: "proofs", media: []string{"text/plain"},
 		summary: "The signed head of the log", about: "C2SP tlog-checkpoint. It covers everything that was acknowledged."}, (*call).getCheckpoint)

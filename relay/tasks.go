@@ -18,6 +18,8 @@ type taskReply struct {
 	Verdict *events.TaskVerdict `json:"verdict" doc:"Null until it is settled." enum:"refused,cancelled,lost,succeeded,quorum,diverged,partial,timed_out,failed"`
 	Reason  string              `json:"reason,omitzero" doc:"Why the verdict."`
 	events.TaskCommand
+	CommandErased bool `json:"command_erased,omitzero" doc:"What was asked for was erased: argv, targets and the like are empty, and legs are those that were claimed."`
+
 	SubmittedBy string     `json:"submitted_by"`
 	SubmittedAt time.Time  `json:"submitted_at"`
 	SettledAt   *time.Time `json:"settled_at,omitzero"`
@@ -48,12 +50,13 @@ type taskAttempt struct {
 	ExitCode       *int             `json:"exit_code,omitzero"`
 	Masked         *bool            `json:"masked,omitzero" doc:"The command's shell form can hide an exit code: exit 0 is not a pass."`
 	Late           *bool            `json:"late,omitzero" doc:"Reported after its lease lapsed: kept, and without a say in the verdict."`
+	Erased         bool             `json:"erased,omitzero" doc:"What was reported was erased."`
 	Envelope       *events.Envelope `json:"envelope,omitzero" doc:"Left out in lists."`
 }
 
 func taskOut(t *projections.Task, envelopes bool) taskReply {
 	out := taskReply{
-		TaskID: t.ID, Status: t.Status, Reason: t.Reason, TaskCommand: t.Command,
+		TaskID: t.ID, Status: t.Status, Reason: t.Reason, TaskCommand: t.Command, CommandErased: t.CommandErased,
 		SubmittedBy: t.SubmittedBy, SubmittedAt: t.SubmittedAt, Gates: gatesOut(t), Legs: []taskLeg{},
 	}
 	if t.Status == projections.TaskSettled {
@@ -74,9 +77,11 @@ func taskOut(t *projections.Task, envelopes bool) taskReply {
 
 func attemptOut(a projections.Attempt, envelope bool) taskAttempt {
 	out := taskAttempt{Attempt: a.Number, ClaimedAt: a.ClaimedAt, LeaseExpiresAt: a.LeaseExpiresAt, Lapsed: a.Lapsed}
+	if a.Reported() {
+		out.ReportedAt, out.Late, out.Erased = &a.ReportedAt, &a.Late, a.Envelope == nil
+	}
 	if a.Envelope != nil {
-		out.ReportedAt = &a.ReportedAt
-		out.Outcome, out.ExitCode, out.Masked, out.Late = a.Envelope.Outcome, a.Envelope.ExitCode, &a.Envelope.Masked, &a.Late
+		out.Outcome, out.ExitCode, out.Masked = a.Envelope.Outcome, a.Envelope.ExitCode, &a.Envelope.Masked
 		if envelope {
 			out.Envelope = a.Envelope
 		}
@@ -124,6 +129,7 @@ type submitReply struct {
 	ApprovalID    string        `json:"approval_id,omitzero" doc:"The approval that the task waits for; its grant opens it."`
 	RequiredLevel *events.Level `json:"required_level,omitzero"`
 	ExpiresAt     *time.Time    `json:"expires_at,omitzero"`
+	CommandErased bool          `json:"command_erased,omitzero" doc:"What was asked for was erased since."`
 	Receipt       receipt       `json:"receipt"`
 }
 
@@ -149,7 +155,7 @@ func (c *call) submitTask(in submitBody) (submitReply, error) {
 			return submitReply{}, err
 		}
 	}
-	out := submitReply{TaskID: t.ID, Status: t.Status, Gates: gatesOut(t), Receipt: receiptOf(rec)}
+	out := submitReply{TaskID: t.ID, Status: t.Status, Gates: gatesOut(t), CommandErased: t.CommandErased, Receipt: receiptOf(rec)}
 	if a := t.Approval; a != nil {
 		out.ApprovalID, out.RequiredLevel, out.ExpiresAt = a.ApprovalID, &a.RequiredLevel, &a.ExpiresAt
 	}
@@ -204,7 +210,7 @@ func (c *call) taskHistory() (historyReply, error) {
 		if r.Header.Position > c.asOf {
 			break
 		}
-		e, err := eventOut(r)
+		e, err := c.eventOut(r)
 		if err != nil {
 			return out, err
 		}

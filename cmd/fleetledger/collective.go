@@ -31,6 +31,7 @@ type section struct {
 	By         string          `json:"by"`
 	At         time.Time       `json:"at"`
 	Retired    bool            `json:"retired"`
+	Erased     bool            `json:"erased"`
 }
 
 func (s section) content() projections.SectionContent {
@@ -135,8 +136,11 @@ func showSection(p printer, r *agent.Response) error {
 	s := answer.Section
 	p.f("%s: %s\n", s.Slug, s.Heading)
 	did := "written"
-	if s.Retired {
+	switch {
+	case s.Retired:
 		did = "retired"
+	case s.Erased:
+		did = "written, and since erased,"
 	}
 	p.f("  revision %d, %s by %s at %s\n", s.Revision, did, s.By, when(s.At))
 	if s.MeasuredAt != "" {
@@ -151,8 +155,11 @@ func showSection(p printer, r *agent.Response) error {
 	p.block("  ", s.Text)
 	for _, h := range answer.History[min(1, len(answer.History)):] {
 		did := "written as " + h.Heading
-		if h.Retired {
+		switch {
+		case h.Retired:
 			did = "retired"
+		case h.Erased:
+			did = "written, and since erased,"
 		}
 		p.f("  before: revision %d, %s by %s at %s\n", h.Revision, did, h.By, when(h.At))
 	}

@@ -63,7 +63,10 @@ func (a *app) sectionToEdit(cmd *cobra.Command, c *agent.Client, slug string) (s
 	if err := resp.Decode(&answer); err != nil {
 		return section{}, err
 	}
-	if s := answer.Section; s.Retired {
+	if s := &answer.Section; s.Erased {
+		s.Heading = s.Slug
+		printer{a.err}.f("what %s said was erased: write it anew\n", s.Slug)
+	} else if s.Retired {
 		printer{a.err}.f("%s was retired by %s at %s: writing it brings it back\n", s.Slug, s.By, when(s.At))
 	}
 	return answer.Section, nil

@@ -17,7 +17,7 @@ import (
 
 func (a *app) eventsCommand() *cobra.Command {
 	return a.group("events", "The record itself, event by event", `  fleetledger events tail --follow`,
-		a.eventsTailCommand(), a.eventsAppendCommand())
+		a.eventsTailCommand(), a.eventsAppendCommand(), a.eventsEraseCommand())
 }
 
 // tailEvents is how many of the newest events are shown when none is named.
@@ -126,6 +126,9 @@ func (a *app) showEvent(raw jsontext.Value) error {
 	}
 	data := []rune(string(e.Data))
 	text := string(data[:min(len(data), maxShown)])
+	if e.Erased {
+		text = e.erased()
+	}
 	if len(data) > maxShown {
 		text += "..."
 	}
@@ -200,5 +203,50 @@ recorded once; --expected-revision refuses it if the stream has moved on.`),
 	flags.Uint64Var(&expected, "expected-revision", 0, "revision that the stream must be at")
 	_ = cmd.MarkFlagRequired("type") // they exist
 	_ = cmd.MarkFlagRequired("stream")
+	return spends(cmd)
+}
+
+func (a *app) eventsEraseCommand() *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "erase EVENT --reason TEXT",
+		Short: "Erase the payload of an event, for good",
+		Long: strings.TrimSpace(`
+Erase what an event says: a secret that leaked, or what a person wants gone. The event
+itself stays, with its hash, its place and every proof, and the record keeps who
+erased it and why. The payload goes from every view and answer, also from those as of
+an earlier position, and from the server's files before this command returns.
+
+Authority, gates and approvals cannot be erased, since decisions rest on them; what
+belongs to a task can be once the task is settled. What says the same elsewhere is
+erased by itself: a command is repeated in conclusions about it, in the memory of its
+machine, and, where it waited for one, in its approval, which stays. Machines, backups
+and files that were exported keep what they have.`),
+		Example: `  fleetledger events erase 0193b2c5-7d3e-7c11-9f2a-3b6c0e8d4a51 --reason 'a password was in it'`,
+		Args:    cobra.ExactArgs(1),
+		RunE: a.does(func(cmd *cobra.Command, args []string) error {
+			body := struct {
+				Reason string `json:"reason"`
+			}{reason}
+			return a.request(cmd, agent.Request{
+				Method: http.MethodPost, Path: agent.Path("v1", "events", args[0], "erase"), Body: body, Key: agent.NewKey(), ApprovalID: approvalOf(cmd),
+			}, func(p printer, r *agent.Response) error {
+				var answer struct {
+					Type     string `json:"type"`
+					Position uint64 `json:"position"`
+					Receipt  struct {
+						Position uint64 `json:"position"`
+					} `json:"receipt"`
+				}
+				if err := r.Decode(&answer); err != nil {
+					return err
+				}
+				p.f("the payload of %s at position %d is erased; position %d says so\n", answer.Type, answer.Position, answer.Receipt.Position)
+				return nil
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "why; it is kept in the record")
+	_ = cmd.MarkFlagRequired("reason") // it exists
 	return spends(cmd)
 }

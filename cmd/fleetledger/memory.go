@@ -54,7 +54,11 @@ func (a *app) memoryListCommand() *cobra.Command {
 				}
 				rows := [][]string{{"RECORD", "ENDED", "MACHINE", "HOW", "COMMAND"}}
 				for _, x := range list.Items {
-					rows = append(rows, []string{x.RecordID, when(x.EndedAt), x.Machine, envelopeEnd(x.Envelope), projections.CommandLine(x.Argv)})
+					command := projections.CommandLine(x.Argv)
+					if command == "" {
+						command = "(erased)"
+					}
+					rows = append(rows, []string{x.RecordID, when(x.EndedAt), x.Machine, envelopeEnd(x.Envelope), command})
 				}
 				p.table(rows)
 				a.showMore(cmd, list.NextCursor)

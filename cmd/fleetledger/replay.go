@@ -25,7 +25,20 @@ type storedEvent struct {
 	Time     time.Time       `json:"time"`
 	Actor    string          `json:"actor"`
 	Data     jsontext.Value  `json:"data"`
+	Erased   bool            `json:"erased"`
+	Erasure  *struct {
+		By     string `json:"by"`
+		Reason string `json:"reason"`
+	} `json:"erasure"`
 	LeafHash string          `json:"leaf_hash"`
+}
+
+// erased says that the payload is gone, and by whom and why if that is known.
+func (s storedEvent) erased() string {
+	if s.Erasure == nil {
+		return "its payload was erased"
+	}
+	return "its payload was erased by " + s.Erasure.By + ": " + s.Erasure.Reason
 }
 
 // event decodes the payload; nil for one that was erased.
@@ -86,7 +99,7 @@ func tell(p printer, s storedEvent) error {
 	more := func(format string, args ...any) { p.f(storyIndent+format+"\n", args...) }
 	switch e := e.(type) {
 	case nil:
-		line("%s; its payload was erased", s.Type)
+		line("%s; %s", s.Type, s.erased())
 	case events.TaskSubmitted:
 		line("submitted a command for %s", strings.Join(e.Command.Targets, ", "))
 		tellCommand(more, e.Command)

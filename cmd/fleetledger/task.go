@@ -24,6 +24,8 @@ type task struct {
 	Verdict *events.TaskVerdict `json:"verdict"`
 	Reason  string              `json:"reason"`
 	events.TaskCommand
+	CommandErased bool `json:"command_erased"`
+
 	SubmittedBy string     `json:"submitted_by"`
 	SubmittedAt time.Time  `json:"submitted_at"`
 	Gates       []taskGate `json:"gates"`
@@ -34,6 +36,7 @@ type task struct {
 		Attempts []struct {
 			Attempt  int              `json:"attempt"`
 			Late     bool             `json:"late"`
+			Erased   bool             `json:"erased"`
 			Envelope *events.Envelope `json:"envelope"`
 		} `json:"attempts"`
 	} `json:"legs"`
@@ -232,8 +235,12 @@ func (t task) show(p printer) {
 	if t.Reason != "" {
 		p.f(": %s", t.Reason)
 	}
-	p.f("\n  %s\n", commandLine(t.TaskCommand))
-	p.f("  submitted by %s at %s, %s\n", t.SubmittedBy, when(t.SubmittedAt), t.Mode)
+	if t.CommandErased {
+		p.f("\n  what was to be run was erased\n  submitted by %s at %s\n", t.SubmittedBy, when(t.SubmittedAt))
+	} else {
+		p.f("\n  %s\n", commandLine(t.TaskCommand))
+		p.f("  submitted by %s at %s, %s\n", t.SubmittedBy, when(t.SubmittedAt), t.Mode)
+	}
 	for _, g := range t.Gates {
 		if g.Decision.Decisive != nil {
 			p.f("  gate for %s said %s: %s\n", g.Machine, g.Decision.Verdict, reason(*g.Decision.Decisive))
@@ -247,6 +254,10 @@ func (t task) show(p printer) {
 			p.f("  %s: %s\n", l.Machine, l.Status)
 		}
 		for _, at := range l.Attempts {
+			if at.Erased {
+				p.f("  %s: attempt %d: reported; what it reported was erased\n", l.Machine, at.Attempt)
+				continue
+			}
 			if at.Envelope == nil {
 				p.f("  %s: attempt %d: %s\n", l.Machine, at.Attempt, l.Status)
 				continue
@@ -343,8 +354,11 @@ func (a *app) taskListCommand() *cobra.Command {
 				}
 				rows := [][]string{{"TASK", "", "SUBMITTED", "BY", "ON", "COMMAND"}}
 				for _, t := range list.Items {
-					rows = append(rows, []string{t.TaskID, t.outcome(), when(t.SubmittedAt), t.SubmittedBy,
-						strings.Join(t.Targets, " "), commandLine(t.TaskCommand)})
+					command := commandLine(t.TaskCommand)
+					if t.CommandErased {
+						command = "(erased)"
+					}
+					rows = append(rows, []string{t.TaskID, t.outcome(), when(t.SubmittedAt), t.SubmittedBy, strings.Join(t.Targets, " "), command})
 				}
 				p.table(rows)
 				a.showMore(cmd, list.NextCursor)

@@ -1,0 +1,46 @@
+package relay
+
+import (
+	"time"
+
+	"fleetledger/commands"
+	"fleetledger/events"
+)
+
+type eraseBody struct {
+	Reason string `json:"reason" doc:"Why; kept with who erased it."`
+}
+
+type eraseReply struct {
+	EventID  string          `json:"event_id"`
+	Position events.Position `json:"position" doc:"Of the event whose payload is gone."`
+	Stream   events.Stream   `json:"stream"`
+	Type     events.Kind     `json:"type"`
+	Reason   string          `json:"reason"`
+	Receipt  receipt         `json:"receipt" doc:"Of the event that tells of the erasure."`
+}
+
+func (c *call) eraseEvent(in eraseBody) (eraseReply, error) {
+	e, rec, err := recorded[events.PayloadErased](c.ledger.ErasePayload(c.ctx(), c.caller,
+		commands.ErasePayload{EventID: c.path("id"), Reason: in.Reason}))
+	return eraseReply{e.EventID, e.Position, e.Stream, e.Type, e.Reason, receiptOf(rec)}, err
+}
+
+// erasureReply tells of an erasure where the erased event is read.
+type erasureReply struct {
+	By       string          `json:"by"`
+	At       time.Time       `json:"at"`
+	Reason   string          `json:"reason"`
+	Position events.Position `json:"position" doc:"Of the event that tells of it."`
+}
+
+// eventOut is an event as it is read, with what became of its payload.
+func (c *call) eventOut(r events.Record) (eventReply, error) {
+	out, err := eventOut(r)
+	if r.Erased {
+		if e, ok := c.ledger.State().Erasure(r.Header.Position); ok {
+			out.Erasure = &erasureReply{e.By, e.At, e.Reason, e.Told}
+		}
+	}
+	return out, err
+}
