@@ -55,6 +55,8 @@ var erasable = map[Kind]bool{
 	MemoryRecorded{}.Kind():     true,
 	ConclusionRecorded{}.Kind(): true,
 	SectionRevised{}.Kind():     true,
+	BlockPublished{}.Kind():     true,
+	BlockAccepted{}.Kind():      true,
 }
 
 // Erasable reports whether payloads of this kind may be erased. Those of authority,

@@ -30,7 +30,7 @@ type storedEvent struct {
 		By     string `json:"by"`
 		Reason string `json:"reason"`
 	} `json:"erasure"`
-	LeafHash string          `json:"leaf_hash"`
+	LeafHash string `json:"leaf_hash"`
 }
 
 // erased says that the payload is gone, and by whom and why if that is known.

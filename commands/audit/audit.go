@@ -274,17 +274,13 @@ func (a *auditor) again(r events.Record) {
 		a.lead, a.before = h, a.authority
 	}
 	if r.Erased {
-		a.taskErased(r)
+		a.eraseAgain(r)
+	} else if e, err := events.Decode(r); err != nil {
+		a.find(r, Kind, nil, nil, "%v", err)
+		a.lose(h.Position)
+		return
 	} else {
-		if e, err := events.Decode(r); err != nil {
-			a.find(r, Kind, nil, nil, "%v", err)
-			a.lose(h.Position)
-			return
-		} else {
-			a.rederive(r, e)
-		}
-	} else if hash, ok := events.BlockOfStream(h.Stream); ok && h.Revision == 1 {
-		a.blocks.add(r, events.BlockPublished{Hash: hash})
+		a.rederive(r, e)
 	}
 	publish, err := a.rebuilt.Stage([]events.Record{r})
 	if err != nil {

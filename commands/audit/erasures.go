@@ -4,26 +4,24 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"fleetledger/commands"
 	"fleetledger/events"
 )
 
-// taskErased follows a task over an event whose payload is gone. Nothing that the
-// event decided can be decided again: it is counted as erased, and as nothing else.
-func (a *auditor) taskErased(r events.Record) {
-	key := string(r.Header.Stream)
-	if !r.Header.Type.Erasable() || r.Header.Type.IsExt() {
-		return
+// eraseAgain follows tasks and blocks over an event whose payload is gone. Nothing
+// that the event decided can be decided again: it is counted as erased, and as nothing
+// else.
+func (a *auditor) eraseAgain(r events.Record) {
+	h := r.Header
+	if hash, ok := events.BlockOfStream(h.Stream); ok && h.Revision == 1 {
+		a.blocks.add(r, events.BlockPublished{Hash: hash})
 	}
+	key := string(h.Stream)
 	t := a.tasks[key]
-	switch r.Header.Type {
-	case events.TaskSubmitted{}.Kind(), events.TaskReported{}.Kind(), events.TaskCancelled{}.Kind(), events.ConclusionRecorded{}.Kind():
-	default:
-		return
-	}
-	if t == nil && r.Header.Type != (events.TaskSubmitted{}).Kind() {
-		return // of a machine, or of a task that is not there: the fold says so
+	if submission := h.Type == (events.TaskSubmitted{}.Kind()); !strings.HasPrefix(key, string(events.TaskStream(""))) || t == nil && !submission {
+		return // not of a task, or of one that is not there: the fold says so
 	}
 	next, err := t.Apply(r)
 	if err != nil {

@@ -83,7 +83,7 @@ func (l *Log) readHeads(after events.Stream, at events.Position, out []events.St
 
 // headWalk stands on the first entry of a stream, or behind the last one.
 type headWalk struct {
-	it    *pebble.Iterator
+	it    *iterator
 	at    events.Position
 	valid bool
 }

@@ -31,6 +31,7 @@ type Fleet struct {
 	actors, machines []string
 	gates            []events.GateDecided
 	commandsOf       map[string]jsontext.Value
+	blocks           []events.Hash
 	acknowledged     map[string]events.Position // event id to position
 }
 
@@ -78,6 +79,8 @@ func (f *Fleet) Step(ctx context.Context) error {
 	case n < 23:
 		rules := f.State.Authority().Rules
 		r, err = f.Ledger.RetireRule(ctx, caller, commands.RetireRule{RuleID: pick(f, rules).ID})
+	case n < 26:
+		r, err = f.claim(ctx, caller)
 	case n < 35:
 		r, err = f.ask(ctx, caller)
 	case n < 50:
@@ -235,6 +238,24 @@ func (f *Fleet) work(ctx context.Context) (commands.Result, error) {
 		e.Outcome, e.ExitCode = pick(f, []events.Outcome{events.TimedOut, events.RefusedByAgent, events.NotStarted}), nil
 	}
 	return f.Ledger.ReportAttempt(ctx, machine, commands.ReportAttempt{TaskID: t.ID, Attempt: a.Number, Envelope: e})
+}
+
+// claim publishes a block, or accepts one.
+func (f *Fleet) claim(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	if len(f.blocks) > 0 && f.rng.IntN(2) == 0 {
+		return f.Ledger.AcceptBlock(ctx, by, commands.AcceptBlock{Hash: pick(f, f.blocks)})
+	}
+	c := commands.PublishBlock{Fields: map[string]string{pick(f, events.BlockFields): fmt.Sprint("claim ", f.rng.IntN(30))}}
+	if len(f.blocks) > 0 && f.rng.IntN(2) == 0 {
+		c.Parents = []events.Hash{pick(f, f.blocks)}
+	}
+	r, err := f.Ledger.PublishBlock(ctx, by, c)
+	if rec, ok := r.Has("block.published"); ok {
+		if e, err := events.DecodeAs[events.BlockPublished](rec); err == nil {
+			f.blocks = append(f.blocks, e.Hash)
+		}
+	}
+	return r, err
 }
 
 // erase erases the payload of an event, mostly of a kind that can be, and mostly as
