@@ -273,7 +273,11 @@ func (a *auditor) again(r events.Record) {
 		a.endAppend()
 		a.lead, a.before = h, a.authority
 	}
-	if r.Erased {
+	if r.Erased && !h.Type.Erasable() {
+		a.find(r, Payload, nil, nil, "the payload of %s is not there, and decisions rest on it: it is never erased", h.Type)
+		a.lose(h.Position)
+		return
+	} else if r.Erased {
 		a.eraseAgain(r)
 	} else if e, err := events.Decode(r); err != nil {
 		a.find(r, Kind, nil, nil, "%v", err)

@@ -98,6 +98,8 @@ type verifier struct {
 	erased   []events.Position
 	findings audit.Report
 	report   Report
+	// unfounded is true if the verdict rests on what was erased.
+	unfounded bool
 }
 
 func (v *verifier) find(kind string, p events.Position, s events.Stream, format string, args ...any) {
@@ -242,6 +244,7 @@ func (v *verifier) fold() {
 		return
 	}
 	v.report.Status, v.report.Verdict = task.Status, task.Verdict
+	v.unfounded = task.CommandErased || task.ReportErased
 	for _, r := range auth.Rules {
 		v.report.Rules = append(v.report.Rules, Rule{ID: r.ID, Rule: r.Rule, WrittenBy: r.WrittenBy, Position: r.Position})
 	}
@@ -265,7 +268,12 @@ func (v *verifier) tell() {
 		for _, s := range r.Streams {
 			yes("of stream %s nothing is missing, changed or moved up to revision %d", s.Stream, s.Revision)
 		}
-		yes("%d decisions, made again from these events, come out as recorded, the task's verdict included if it has one", r.DecisionsRederived)
+		if v.unfounded {
+			yes("%d decisions, made again from these events, come out as recorded", r.DecisionsRederived)
+			no("that the task's verdict, and the gates that let it in at once, were decided rightly: what they rest on was erased")
+		} else {
+			yes("%d decisions, made again from these events, come out as recorded, the task's verdict included if it has one", r.DecisionsRederived)
+		}
 	} else {
 		no("whatever the findings are about")
 	}

@@ -308,14 +308,18 @@ func TestErasedIsNotPassed(t *testing.T) {
 	for _, c := range []struct {
 		kind events.Kind
 		ok   bool
-	}{{"conclusion.recorded", true}, {"task.reported", false}, {"actor.registered", false}, {"approval.settled", false}, {"task.submitted", false}, {"task.settled", false}} {
+	}{{"conclusion.recorded", true}, {"task.reported", true}, {"task.submitted", true}, {"actor.registered", false}, {"approval.settled", false}, {"task.settled", false}} {
 		file := edit(t, good, func(l []line) []line { return erase(l, find(t, l, c.kind, 0)) })
 		r := verify(t, file, s.key)
 		if r.OK != c.ok || r.Erased != 1 || !strings.Contains(strings.Join(r.NotEstablished, "\n"), "erased in the log, or left out") {
 			t.Errorf("%s: got %+v", c.kind, r)
 		}
-		if !c.ok && (len(r.Findings) != 1 || r.Findings[0].Kind != audit.Undetermined || r.Findings[0].Position == 0) {
+		if !c.ok && (len(r.Findings) != 2 || r.Findings[0].Kind != audit.Payload || r.Findings[0].Position == 0 || r.Findings[1].Kind != audit.Undetermined) {
 			t.Errorf("%s: got %+v", c.kind, r.Findings)
+		}
+		told := strings.Contains(strings.Join(r.NotEstablished, "\n"), "the task's verdict")
+		if rests := c.kind == "task.reported" || c.kind == "task.submitted"; rests != told {
+			t.Errorf("%s: the verdict is said to be unfounded: %t: %v", c.kind, told, r.NotEstablished)
 		}
 	}
 }
