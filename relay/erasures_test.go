@@ -85,7 +85,7 @@ func (f *erasedWorld) telling() (out []string) {
 			f.t.Errorf("GET %s: %d %s", p, a.status, a.body)
 		}
 		body := strings.ReplaceAll(string(a.body), `"q":"`+leaked, "")
-		body = strings.ReplaceAll(body, `"command":"login `+leaked+`"}`, "") // the question
+		body = strings.ReplaceAll(body, `"command":"login `+leaked+`","output"`, "") // the question
 		if strings.Contains(body, leaked) {
 			out = append(out, p+" "+body)
 		}
