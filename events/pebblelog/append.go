@@ -92,6 +92,9 @@ func (l *Log) Append(ctx context.Context, a events.Append) (events.Appended, err
 	if !l.queue.push(r) {
 		return events.Appended{}, events.ErrClosed
 	}
+	if len(a.Erase) > 0 {
+		defer l.signalScrub() // also if nobody waits for the answer any more
+	}
 	select {
 	case <-r.done:
 		return r.out, r.err

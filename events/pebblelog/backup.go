@@ -50,6 +50,14 @@ func (l *Log) Backup(ctx context.Context, f func(Backup) error) (err error) {
 	if err := l.failedErr(); err != nil {
 		return err
 	}
+	// Its files may hold payloads that are erased meanwhile: those are gone when the
+	// backup's are.
+	select {
+	case l.scrubbing <- struct{}{}:
+		defer func() { <-l.scrubbing }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 
 	// The head first: the database, copied after it, has at least its events.
 	tree := l.Tree()

@@ -1,10 +1,25 @@
 package pebblelog
 
+import "time"
+
 // Forget makes l's committer remember as little as it can. It is called before
 // the first append.
 func Forget(l *Log) {
 	l.staged.heads.limit, l.staged.ids.limit, l.staged.keys.limit = 1, 1, 1
 }
 
-// AwaitScrubs waits for what l does by itself when it is opened.
-func AwaitScrubs(l *Log) { l.scrubs.Wait() }
+// AwaitScrubs waits until l has scrubbed all there is to scrub, by itself.
+func AwaitScrubs(l *Log) error {
+	for {
+		due, err := l.erased()
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// HoldScrubs keeps l from scrubbing, until ReleaseScrubs.
+func HoldScrubs(l *Log) { l.scrubbing <- struct{}{} }
+
+func ReleaseScrubs(l *Log) { <-l.scrubbing }

@@ -97,11 +97,12 @@ type Log struct {
 
 	backingUp sync.Mutex // held while a backup is made
 
-	// scrubbing has one slot, held by whoever scrubs; stopScrub ends that.
-	scrubbing chan struct{}
-	scrubCtx  context.Context
-	stopScrub context.CancelFunc
-	scrubs    sync.WaitGroup
+	// scrubbing has one slot, held by whoever scrubs, and while a backup holds files
+	// that may be scrubbed; scrubDue has one too, for a payload that was erased.
+	scrubbing, scrubDue chan struct{}
+	scrubCtx            context.Context
+	stopScrub           context.CancelFunc
+	scrubber            sync.WaitGroup
 
 	failure atomic.Pointer[error] // why the engine failed
 	failed  chan struct{}         // closed when it did
@@ -137,7 +138,7 @@ func (l *Log) start() {
 	l.stages.Go(l.commit)
 	l.stages.Go(l.sync)
 	l.stages.Go(l.finish)
-	l.scrubs.Go(l.finishErasures)
+	l.scrubber.Go(l.keepScrubbed)
 }
 
 // fail marks the engine failed: nothing more is acknowledged.
@@ -197,7 +198,7 @@ func (l *Log) shut() error {
 	}
 	l.closed.Store(true)
 	l.waiters.end(events.ErrClosed)
-	l.scrubs.Wait()
+	l.scrubber.Wait()
 
 	stuckErr := func() error {
 		// Pebble's own goroutines may still write to the directory, so the lock

@@ -2,7 +2,6 @@ package pebblelog
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -76,11 +75,32 @@ func (l *Log) scrub(ctx context.Context) error {
 	return l.logger.await(func() error { return batch.Commit(pebble.Sync) })
 }
 
-// finishErasures does what an earlier run of the program left undone.
-func (l *Log) finishErasures() {
-	if err := l.Scrub(l.scrubCtx); err != nil && !errors.Is(err, events.ErrClosed) {
-		// Readers see nothing of it any more; what is left is in files only.
-		l.opts.Logger.Error("erased payloads are still in files; the next start tries again", "dir", l.dir, "error", err)
+// scrubRetry is when a scrub that failed is tried again.
+const scrubRetry = time.Minute
+
+// keepScrubbed scrubs at the start, for what an earlier run of the program left
+// undone, and after every erasure, whether its caller waits for that or not.
+func (l *Log) keepScrubbed() {
+	for {
+		retry := make(<-chan time.Time)
+		if err := l.Scrub(l.scrubCtx); err != nil && l.scrubCtx.Err() == nil {
+			// Readers see nothing of it any more; what is left is in files only.
+			l.opts.Logger.Error("erased payloads are still in files; it is tried again", "dir", l.dir, "error", err)
+			retry = time.After(scrubRetry)
+		}
+		select {
+		case <-l.scrubDue:
+		case <-retry:
+		case <-l.scrubCtx.Done():
+			return
+		}
+	}
+}
+
+func (l *Log) signalScrub() {
+	select {
+	case l.scrubDue <- struct{}{}:
+	default:
 	}
 }
 

@@ -2,12 +2,15 @@ package pebblelog_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -187,8 +190,7 @@ func TestPowerLossWhileErasing(t *testing.T) {
 		}
 		told++
 		logtest.CheckWhole(t, l, done.First)
-		// Not asked to: Open has begun it. Scrub only waits for that.
-		if err := l.Scrub(t.Context()); err != nil {
+		if err := pebblelog.AwaitScrubs(l); err != nil {
 			t.Fatalf("%s: %v", s.what, err)
 		}
 		if files := holding(t, s.disk, "data", d); len(files) > 0 {
@@ -213,17 +215,58 @@ func TestErasureIsFinishedAtStart(t *testing.T) {
 	}
 	a := one("ledger")
 	a.Erase = []events.Position{done.First}
+	pebblelog.HoldScrubs(l)
 	if _, err := l.Append(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	crashed := disk.CrashClone(vfs.CrashCloneCfg{})
+	pebblelog.ReleaseScrubs(l)
 	mustClose(t, l)
 	if len(holding(t, crashed, "data", d)) == 0 {
 		t.Fatal("the payload was gone before anything removed it: this test tests nothing")
 	}
 	l = mustOpen(t, options(crashed))
-	pebblelog.AwaitScrubs(l)
+	if err := pebblelog.AwaitScrubs(l); err != nil {
+		t.Fatal(err)
+	}
 	if files := holding(t, crashed, "data", d); len(files) > 0 {
+		t.Errorf("the payload is still in %v", files)
+	}
+	mustClose(t, l)
+}
+
+// TestBackupKeepsNothingErased: files of a backup hold what is erased meanwhile, and
+// an erasure is not done before they are gone.
+func TestBackupKeepsNothingErased(t *testing.T) {
+	disk := vfs.NewMem()
+	l := mustOpen(t, options(disk))
+	d := secretDraft("linked")
+	done, err := l.Append(t.Context(), events.Append{Drafts: []events.Draft{d}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	scrubbed := make(chan error, 1)
+	err = l.Backup(t.Context(), func(pebblelog.Backup) error {
+		a := one("ledger")
+		a.Erase = []events.Position{done.First}
+		if _, err := l.Append(t.Context(), a); err != nil {
+			return err
+		}
+		ended, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if err := l.Scrub(ended); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a scrub beside a backup: %v", err)
+		}
+		go func() { scrubbed <- l.Scrub(t.Context()) }()
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := <-scrubbed; err != nil {
+		t.Fatal(err)
+	}
+	if files := holding(t, disk, "data", d); len(files) > 0 {
 		t.Errorf("the payload is still in %v", files)
 	}
 	mustClose(t, l)

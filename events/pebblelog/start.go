@@ -50,6 +50,7 @@ func Open(dir string, opts Options) (*Log, error) {
 		failed: make(chan struct{}),
 
 		scrubbing: make(chan struct{}, 1),
+		scrubDue:  make(chan struct{}, 1),
 	}
 	l.scrubCtx, l.stopScrub = context.WithCancel(context.Background())
 	l.logger = newPebbleLogger(opts.Logger, func(err error) { l.fail(err) })
