@@ -39,7 +39,9 @@ type Agent struct {
 	log    *slog.Logger
 	memory *runner.Memory
 	outbox *outbox
-	offers *offers
+	// records are the runs that no task asked for.
+	records *Records
+	offers  *offers
 }
 
 // New returns an agent that has read what an earlier run left in its state
@@ -59,7 +61,7 @@ func New(client *Client, cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
 	return &Agent{
-		client: client, cfg: cfg, log: cfg.Logger, memory: runner.NewMemory(cfg.StateDir), outbox: box,
+		client: client, cfg: cfg, log: cfg.Logger, memory: runner.NewMemory(cfg.StateDir), outbox: box, records: NewRecords(cfg.StateDir, cfg.Logger),
 		offers: &offers{added: make(chan struct{}, 1)},
 	}, nil
 }
@@ -79,6 +81,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	lastWord, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopReporting()
 	reporting.Go(func() { a.report(lastWord) })
+
+	reporting.Go(func() { a.sendRecords(lastWord) })
 
 	var working sync.WaitGroup
 	working.Go(func() {
@@ -250,6 +254,26 @@ func (a *Agent) report(ctx context.Context) {
 	}
 }
 
+// sendRecords sends what fleetledger run could not, now and from time to time
+// until ctx ends.
+func (a *Agent) sendRecords(ctx context.Context) {
+	for {
+		if left, err := a.records.Send(ctx, a.client, a.cfg.Machine, maxRecords); err != nil && ctx.Err() == nil && left > 0 {
+			a.log.Warn("runs are not sent yet", "runs", left, "error", err)
+		}
+		if pause(ctx, recordsWait) != nil {
+			return
+		}
+	}
+}
+
+const (
+	// recordsWait is between two looks for runs to send, maxRecords how many are sent
+	// in one.
+	recordsWait = 30 * time.Second
+	maxRecords  = 1000
+)
+
 // reportWait bounds the wait before a report is tried again. A relay that starts
 // again renews leases once: what has ended meanwhile must be told before they
 // lapse.
@@ -262,7 +286,7 @@ func final(p *Problem) bool {
 	case p.temporary(), p.Status == http.StatusUnauthorized:
 		return false
 	case p.Status == http.StatusForbidden:
-		return p.Code == "NOT_YOUR_LEG"
+		return p.Code == "NOT_YOUR_LEG" || p.Code == "NOT_YOUR_MEMORY"
 	case p.Status < http.StatusBadRequest, p.Code == "":
 		return false // no relay answered
 	}

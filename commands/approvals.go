@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json"
 
 	"fleetledger/commands/gate"
 	"fleetledger/events"
@@ -251,17 +254,27 @@ func (p Standpoint) MaySettle(actor string, a *projections.Approval) (bool, stri
 // TriedBefore lists the newest runs, as of position at (0: now), of what an
 // approval asks to run, on the machines it asks for.
 func (l *Ledger) TriedBefore(s Subject, at events.Position, limit int) []projections.Run {
-	if s.Task == nil {
-		return nil
-	}
 	if at == 0 {
 		at = l.state.Position()
 	}
 	var out []projections.Run
-	for i, m := range s.Task.Command.Targets {
+	add := func(machine string, argv []string) {
 		runs, _ := l.state.Runs(projections.Page{At: at, Limit: limit},
-			projections.RunFilter{Machine: m, Command: projections.CommandLine(s.Task.Argv(i))})
+			projections.RunFilter{Machine: machine, Command: projections.CommandLine(argv)})
 		out = append(out, runs...)
+	}
+	if s.Task != nil {
+		for i, m := range s.Task.Command.Targets {
+			add(m, s.Task.Argv(i))
+		}
+	} else if machine, ok := strings.CutPrefix(s.Approval.Actions[0], "task.submit."); ok {
+		// A command to run where it was asked about; another question has no argv.
+		var asked struct {
+			Argv []string `json:"argv"`
+		}
+		if json.Unmarshal(s.Approval.Command, &asked) == nil && len(asked.Argv) > 0 {
+			add(machine, asked.Argv)
+		}
 	}
 	slices.SortFunc(out, func(a, b projections.Run) int { return int(int64(b.Position) - int64(a.Position)) })
 	return out[:min(limit, len(out))]

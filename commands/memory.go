@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -24,8 +25,41 @@ func (l *Ledger) RecordMemory(ctx context.Context, caller Caller, c RecordMemory
 		if id := c.Record.TaskID; id != "" && c.ImportedFrom == "" && !l.state.HasTask(id) {
 			return decided{}, invalid(problem("/record/task_id", "UNKNOWN_TASK", "no task %q", id))
 		}
+		if err := l.checkRunGate(ctx, caller, c); err != nil {
+			return decided{}, err
+		}
 		return c.decide(v)
 	})
+}
+
+// checkRunGate holds a record to the gate that it names: nobody says that a run
+// was allowed which was not.
+func (l *Ledger) checkRunGate(ctx context.Context, caller Caller, c RecordMemory) error {
+	r := c.Record
+	wrong := func(path, format string, args ...any) error {
+		return invalid(problem("/record/"+path, "GATE_DIFFERS", format, args...))
+	}
+	switch {
+	case r.Gate == "" && r.GateID == "", r.Gate == events.GateOffline && r.GateID == "":
+		return nil
+	case r.Gate != events.GateAllowed:
+		return wrong("gate", "is %q: it is %s, with the gate_id, or %s, without one", r.Gate, events.GateAllowed, events.GateOffline)
+	}
+	g, err := l.Gate(ctx, r.GateID, 0)
+	if refusal, ok := errors.AsType[*Refusal](err); ok {
+		return wrong("gate_id", "%s", refusal.Detail)
+	}
+	if err != nil {
+		return err
+	}
+	dec := g.Decided.Decision
+	switch {
+	case dec.Actor != caller.Actor || dec.Action != "task.submit."+r.Machine:
+		return wrong("gate_id", "gate %s was asked by %s about %s, not by %s about running on %s", r.GateID, dec.Actor, dec.Action, caller.Actor, r.Machine)
+	case dec.Verdict == events.Allow, g.Approval != nil && g.Approval.Spent:
+		return nil
+	}
+	return wrong("gate", "gate %s said %s, and no approval of it was spent", r.GateID, dec.Verdict)
 }
 
 func (c RecordMemory) decide(v view) (decided, error) {

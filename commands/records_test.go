@@ -203,3 +203,52 @@ func TestMemoryAndConclusions(t *testing.T) {
 		t.Errorf("got %+v %v", stdout, err)
 	}
 }
+
+// A record says what let its run begin, and nobody says "allowed" without a gate
+// of theirs that allowed it there.
+func TestRecordsNameTheirGate(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.rule("task.submit.m1", 50)
+	ask := func(actor, action string, approval bool) string {
+		res := w.ok(w.AskGate(w.ctx(), as(actor), commands.AskGate{Action: action, Command: jsontext.Value(`{"argv":["ls"]}`), RequestApproval: approval}))
+		return first[events.GateDecided](w, res).GateID
+	}
+	record := func(gate events.RunGate, id string) func() (commands.Result, error) {
+		return func() (commands.Result, error) {
+			return w.RecordMemory(w.ctx(), as("ana"), commands.RecordMemory{Record: events.MemoryRecord{
+				Envelope: w.envelope("ana", 0, "x"), Argv: []string{"ls"}, Gate: gate, GateID: id,
+			}})
+		}
+	}
+	allowed, other, others, denied := ask("ana", "task.submit.ana", false), ask("ana", "ext.note", false), ask("carl", "task.submit.carl", false), ask("ana", "no.rule", false)
+	w.ok(record("", "")())
+	w.ok(record(events.GateOffline, "")())
+	w.ok(record(events.GateAllowed, allowed)())
+	for _, c := range []struct {
+		gate events.RunGate
+		id   string
+	}{
+		{events.GateAllowed, ""}, {events.GateAllowed, "nothing"}, {events.GateAllowed, other}, {events.GateAllowed, others}, {events.GateAllowed, denied},
+		{events.GateOffline, allowed}, {"", allowed}, {"approved", allowed},
+	} {
+		w.refused("INVALID", record(c.gate, c.id))
+	}
+
+	// One that needed an approval is allowed once that is spent.
+	w.rule("task.submit.ana", 50)
+	res := w.ok(w.AskGate(w.ctx(), as("ana"), commands.AskGate{Action: "task.submit.ana", Command: jsontext.Value(`{"argv":["ls"]}`), RequestApproval: true}))
+	id, approval := first[events.GateDecided](w, res).GateID, first[events.ApprovalRequested](w, res).ApprovalID
+	subject, err := w.Approval(w.ctx(), approval, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if runs := w.TriedBefore(subject, 0, 5); len(runs) != 3 || runs[0].Gate != events.GateAllowed || runs[0].GateID != allowed {
+		t.Errorf("tried before: %+v", runs)
+	}
+	w.refused("INVALID", record(events.GateAllowed, id))
+	w.ok(w.settle("carl", approval, events.Granted))
+	w.refused("INVALID", record(events.GateAllowed, id))
+	w.ok(w.SpendGate(w.ctx(), as("ana"), commands.SpendGate{GateID: id, Command: jsontext.Value(`{"argv":["ls"]}`)}))
+	w.ok(record(events.GateAllowed, id)())
+}

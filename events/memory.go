@@ -12,9 +12,24 @@ type MemoryRecord struct {
 	Argv   []string `json:"argv"`
 	Tags   []string `json:"tags,omitzero"`
 	TaskID string   `json:"task_id,omitzero"`
+	// Gate says what let a run begin that no task asked for, and GateID which gate
+	// if one was asked.
+	Gate   RunGate `json:"gate,omitzero"`
+	GateID string  `json:"gate_id,omitzero"`
 	// Conclusion is null, always: what a result meant is said later, by a reader.
 	Conclusion *string `json:"conclusion"`
 }
+
+// RunGate is what let a run begin.
+type RunGate string
+
+const (
+	// GateAllowed: the fleet's gate, which is named, allowed it, or its approval was
+	// spent.
+	GateAllowed RunGate = "allowed"
+	// GateOffline: no relay answered, and the machine's own allow-list decided.
+	GateOffline RunGate = "offline"
+)
 
 // MemoryRecorded adds a record to the memory of a machine.
 type MemoryRecorded struct {

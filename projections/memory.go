@@ -33,6 +33,9 @@ type Run struct {
 	ElapsedMS    int64
 	Late         bool
 	ImportedFrom string
+	// Gate and GateID say what let a run begin that no task asked for.
+	Gate   events.RunGate
+	GateID string
 }
 
 // Succeeded reports whether the run passed: exit 0, and nothing in the command
@@ -87,6 +90,7 @@ func (tx *tx) applyMemory(r events.Record) error {
 	case events.MemoryRecorded:
 		run := newRun(r, e.Record.Envelope, e.Record.Argv)
 		run.TaskID, run.Tags, run.ImportedFrom = e.Record.TaskID, e.Record.Tags, e.ImportedFrom
+		run.Gate, run.GateID = e.Record.Gate, e.Record.GateID
 		tx.effect(func(s *State) { s.index.addRun(run) })
 	case events.ConclusionRecorded:
 		c := &Conclusion{ID: r.Header.ID, Position: r.Header.Position, Stream: r.Header.Stream, By: r.Header.Actor,

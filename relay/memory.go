@@ -19,6 +19,8 @@ type recordBody struct {
 	Argv       []string `json:"argv"`
 	Tags       []string `json:"tags,omitzero"`
 	TaskID     string   `json:"task_id,omitzero"`
+	Gate       string   `json:"gate,omitzero" enum:"allowed,offline" doc:"What let it begin: the gate gate_id, or, with no relay at hand, the machine's own allow-list."`
+	GateID     string   `json:"gate_id,omitzero" doc:"The caller's gate about task.submit.<machine>, which said allow or whose approval was spent."`
 	Conclusion *string  `json:"conclusion,omitzero" nullable:"true" doc:"Null, always: see POST /v1/conclusions."`
 }
 
@@ -38,6 +40,7 @@ func (c *call) recordMemory(in recordMemoryBody) (recordMemoryReply, error) {
 	_, rec, err := recorded[events.MemoryRecorded](c.ledger.RecordMemory(c.ctx(), c.caller, commands.RecordMemory{
 		Record: events.MemoryRecord{
 			Envelope: envelope, Argv: in.Record.Argv, Tags: in.Record.Tags, TaskID: in.Record.TaskID, Conclusion: in.Record.Conclusion,
+			Gate: events.RunGate(in.Record.Gate), GateID: in.Record.GateID,
 		},
 		ImportedFrom: in.ImportedFrom,
 	}))
@@ -66,6 +69,8 @@ type memoryItem struct {
 	Stderr       events.Output     `json:"stderr"`
 	Tags         []string          `json:"tags"`
 	ImportedFrom string            `json:"imported_from,omitzero"`
+	Gate         events.RunGate    `json:"gate,omitzero" doc:"Of a run that no task asked for: allowed by the gate gate_id, or offline."`
+	GateID       string            `json:"gate_id,omitzero"`
 	Late         bool              `json:"late"`
 	Conclusion   *string           `json:"conclusion" doc:"Null, always: what it meant is in conclusions."`
 	Conclusions  []conclusionReply `json:"conclusions" doc:"What readers said about it since, newest first; at most 20 about the record and 20 about its task."`
@@ -105,7 +110,7 @@ func (c *call) memory(r projections.Run) (memoryItem, error) {
 		RecordID: r.RecordID, TaskID: r.TaskID, Attempt: r.Attempt, Position: r.Position, Machine: r.Machine, Argv: r.Argv, Command: r.Command,
 		Cwd: r.Cwd, Repo: r.Repo, Commit: r.Commit, Outcome: r.Outcome, ExitCode: r.ExitCode, Masked: r.Masked,
 		StartedAt: r.StartedAt, EndedAt: r.EndedAt, ElapsedMS: r.ElapsedMS, Stdout: stdout, Stderr: stderr, Tags: r.Tags,
-		ImportedFrom: r.ImportedFrom, Late: r.Late, Conclusions: c.conclusionsOn(r),
+		ImportedFrom: r.ImportedFrom, Gate: r.Gate, GateID: r.GateID, Late: r.Late, Conclusions: c.conclusionsOn(r),
 	}, err
 }
 

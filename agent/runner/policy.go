@@ -126,26 +126,44 @@ func (p Policy) plan(c Command) (plan, *stop) {
 	return plan{path: path, argv: c.Argv, dir: dir, env: env}, nil
 }
 
-// permit decides on the program that argv names and on those it launches.
-func (p Policy) permit(argv []string) *stop {
+// Permits reports whether the list permits the program that argv names and those
+// that it launches, and if not which it does not permit.
+func (p Policy) Permits(argv []string) (program string, ok bool) {
+	program, ok, _ = p.permits(argv)
+	return program, ok
+}
+
+// permits is Permits, and whether the program's options hide which one it starts.
+func (p Policy) permits(argv []string) (program string, ok, hidden bool) {
 	for {
-		name := argv[0]
-		if !slices.Contains(p.allow, name) {
-			what := "a program"
-			if isShell(name) {
-				what = "a shell"
-			}
-			return refused("%s is %s that this machine does not allow: start the agent with --allow %s", shown(name), what, shown(name))
+		if !slices.Contains(p.allow, argv[0]) {
+			return argv[0], false, false
 		}
 		inner, isLauncher, readable := launched(argv)
 		if !readable {
-			return refused("the options of %s hide which program it starts: name that program directly, or use only options of %s that do not choose it", shown(name), shown(name))
+			return argv[0], false, true
 		}
 		if !isLauncher || len(inner) == 0 {
-			return nil
+			return argv[0], true, false
 		}
 		argv = inner
 	}
+}
+
+// permit decides on the program that argv names and on those it launches.
+func (p Policy) permit(argv []string) *stop {
+	name, ok, hidden := p.permits(argv)
+	switch {
+	case ok:
+		return nil
+	case hidden:
+		return refused("the options of %s hide which program it starts: name that program directly, or use only options of %s that do not choose it", shown(name), shown(name))
+	}
+	what := "a program"
+	if isShell(name) {
+		what = "a shell"
+	}
+	return refused("%s is %s that this machine does not allow: start the agent with --allow %s", shown(name), what, shown(name))
 }
 
 // workdir is the directory that the command starts in: asked for, or the first

@@ -28,7 +28,7 @@ type process struct {
 
 func startTree(cmd *exec.Cmd) (*tree, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	if err := start(cmd); err != nil {
 		return nil, err
 	}
 	return &tree{group: cmd.Process.Pid, strays: map[int]process{}}, nil

@@ -51,6 +51,9 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 	if errors.Is(err, errQuiet) {
 		return exitFailed
 	}
+	if e, ok := errors.AsType[*exitStatus](err); ok {
+		return e.code
+	}
 	code := exitFailed
 	_, wrong := errors.AsType[*misuse](err)
 	if wrong || !a.started { // cobra refuses flags, arguments and names before anything starts

@@ -73,6 +73,7 @@ directory (only for a server on this machine, or when --data is given).`),
 	root.AddCommand(
 		a.serveCommand(),
 		a.agentCommand(),
+		a.runCommand(),
 		a.taskCommand(),
 		a.replayCommand(),
 		a.approvalsCommand(),

@@ -88,6 +88,14 @@ hide a failure; it is not counted as succeeded.`,
 	return cmd
 }
 
+// end is how the last run ended.
+func (t tried) end() string {
+	if t.Last.ExitCode != nil {
+		return triedRun{ExitCode: t.Last.ExitCode, Masked: t.Last.Masked}.end()
+	}
+	return strings.ReplaceAll(string(t.Last.Outcome), "_", " ")
+}
+
 func (t tried) show(p printer, now time.Time) {
 	p.f("%s\n", t.Command)
 	where := "on " + t.Machine
@@ -99,10 +107,6 @@ func (t tried) show(p printer, now time.Time) {
 		counts += fmt.Sprintf(", %d with exit 0, masked", t.Masked)
 	}
 	p.f("  %s %s: %s (%s)\n", count(t.Runs, "run"), where, counts, strings.ReplaceAll(t.WhyMatched, "_", " "))
-	end := strings.ReplaceAll(string(t.Last.Outcome), "_", " ")
-	if t.Last.ExitCode != nil {
-		end = triedRun{ExitCode: t.Last.ExitCode, Masked: t.Last.Masked}.end()
-	}
 	at := ""
 	if t.Last.Commit != "" {
 		at = " at " + t.Last.Commit[:min(12, len(t.Last.Commit))]
@@ -111,7 +115,7 @@ func (t tried) show(p printer, now time.Time) {
 	if id == "" {
 		id = t.Last.RecordID
 	}
-	p.f("  last %s ago: %s after %s%s (%s)\n", age(t.LastAt, now), end, elapsed(t.Last.ElapsedMS), at, id)
+	p.f("  last %s ago: %s after %s%s (%s)\n", age(t.LastAt, now), t.end(), elapsed(t.Last.ElapsedMS), at, id)
 	for _, o := range []struct{ name, tail string }{{"stdout", t.Last.StdoutTail}, {"stderr", t.Last.StderrTail}} {
 		if o.tail != "" {
 			p.f("    %s:\n", o.name)
