@@ -23,6 +23,7 @@ type Ledger struct {
 
 	rules  atomic.Pointer[ruleList]
 	leases leases
+	rooted rootedHeads
 	turns  turns
 }
 

@@ -12,12 +12,18 @@ type KeyRetired struct {
 	Reason      string `json:"reason,omitzero"`
 }
 
-// HeadsRooted is a root over the heads of all streams at a position.
+// HeadsRooted is a root over the heads of all streams at a position, recorded by the
+// relay (package seal has the tree). It lies at most MaxHeadsLag events behind that
+// position, and positions rise from one root to the next.
 type HeadsRooted struct {
 	At      Position `json:"at"`
 	Streams int      `json:"streams"`
 	Root    Hash     `json:"root"`
 }
+
+// MaxHeadsLag bounds how far the events that come while a root is made let it fall
+// behind, so that an audit knows how much to keep in mind.
+const MaxHeadsLag = 500_000
 
 // CheckpointWitnessed keeps a checkpoint that witnesses have cosigned.
 type CheckpointWitnessed struct {

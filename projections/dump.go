@@ -63,7 +63,7 @@ func (s *State) Snapshot() Views {
 	for g, t := range s.index.gates {
 		list["gate "+g] = encode(t)
 	}
-	list["ledger revision"] = encode(s.ledgerAt)
+	list["ledger revision"], list["rooted"] = encode(s.ledgerAt), encode(s.rooted)
 	for p, e := range s.erasures {
 		list["erasure "+encode(p)] = encode(e)
 	}

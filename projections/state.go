@@ -33,6 +33,7 @@ type State struct {
 	index          index
 	erasures       map[events.Position]Erasure // by the position of what was erased
 	ledgerAt       events.Revision             // of the ledger stream
+	rooted         Rooted
 
 	watchers watchers
 
@@ -114,6 +115,21 @@ func (s *State) LedgerRevision() events.Revision {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.ledgerAt
+}
+
+// Rooted is a root over the heads of all streams.
+type Rooted struct {
+	events.HeadsRooted
+	// Told and Time are those of the event that tells of it, zero if there is none.
+	Told events.Position
+	Time time.Time
+}
+
+// Rooted returns the newest root over the heads of all streams.
+func (s *State) Rooted() Rooted {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.rooted
 }
 
 // OpenTask returns a task that is not settled, nil if there is none of this id.
@@ -286,8 +302,14 @@ func (tx *tx) apply(r events.Record) (err error) {
 	if err != nil {
 		return err
 	}
-	if e, ok := e.(events.PayloadErased); ok && r.Header.Stream == events.LedgerStream {
+	if r.Header.Stream != events.LedgerStream {
+		return nil
+	}
+	switch e := e.(type) {
+	case events.PayloadErased:
 		return tx.applyErasure(r, e)
+	case events.HeadsRooted:
+		tx.effect(func(s *State) { s.rooted = Rooted{HeadsRooted: e, Told: r.Header.Position, Time: r.Header.Time} })
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 
 	"fleetledger/commands"
+	"fleetledger/events"
 	"fleetledger/events/seal"
 )
 
@@ -28,6 +29,9 @@ type Config struct {
 	// Backup writes a backup of a fleet, a tar archive, to w; nil if there is none to
 	// be had.
 	Backup func(ctx context.Context, fleet string, w io.Writer) error
+	// RootEvery is after how many events a root over the heads of all streams is
+	// recorded; 0 means 10,000.
+	RootEvery events.Position
 	// Logger is told what went wrong inside; nil means slog.Default().
 	Logger *slog.Logger
 	// Heartbeat is how often a silent event stream says that it is alive; 0 means
@@ -46,6 +50,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.RootEvery == 0 {
+		c.RootEvery = standardRootEvery
 	}
 	for _, d := range []struct {
 		value    *time.Duration
@@ -111,12 +118,13 @@ func NewServer(h http.Handler) *http.Server {
 const sweepInterval = time.Second
 
 // Run does every second what nobody asks for: it records what expired or lapsed
-// in each fleet, and ends the event streams of those who may no longer read. It
+// in each fleet, and now and then a root over the heads of its streams, and ends the event streams of those who may no longer read. It
 // returns when ctx ends.
 func (s *Relay) Run(ctx context.Context) error {
 	var fleets sync.WaitGroup
 	for name, ledger := range s.fleets {
 		fleets.Go(func() { s.sweep(ctx, name, ledger) })
+		fleets.Go(func() { s.rootHeads(ctx, name, ledger) })
 	}
 	fleets.Go(func() {
 		every(ctx, sweepInterval, s.streams.endStale)

@@ -233,6 +233,7 @@ func (a *app) showReport(raw jsontext.Value) error {
 		DecisionsRederived  int   `json:"decisions_rederived"`
 		ProjectionsCompared int   `json:"projections_compared"`
 		CheckpointsVerified int   `json:"checkpoints_verified"`
+		HeadsVerified       int   `json:"heads_verified"`
 		Findings            []struct {
 			Kind     string         `json:"kind"`
 			Position int64          `json:"position"`
@@ -259,8 +260,8 @@ func (a *app) showReport(raw jsontext.Value) error {
 			p.f("%s\n", count(len(r.Findings)+r.FindingsOmitted, "finding"))
 		}
 		p.f("  %s, positions %d to %d, in %s\n", count(r.Events, "event"), r.From, r.To, elapsed(r.ElapsedMS))
-		p.f("  %s decided again, %s compared, %s verified, %s erased\n", count(r.DecisionsRederived, "decision"),
-			count(r.ProjectionsCompared, "projection"), count(r.CheckpointsVerified, "checkpoint"), count(r.Erased, "payload"))
+		p.f("  %s decided again, %s compared, %s and %s verified, %s erased\n", count(r.DecisionsRederived, "decision"),
+			count(r.ProjectionsCompared, "projection"), count(r.CheckpointsVerified, "checkpoint"), count(r.HeadsVerified, "root"), count(r.Erased, "payload"))
 		for _, f := range r.Findings {
 			p.f("position %d: %s: %s", f.Position, f.Kind, f.Detail)
 			if f.Stream != "" {

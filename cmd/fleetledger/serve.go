@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fleetledger/commands"
+	"fleetledger/events"
 	"fleetledger/events/seal"
 	"fleetledger/relay"
 )
@@ -28,6 +29,7 @@ type serveFlags struct {
 	insecureHTTP    bool
 	originHost      string
 	publicHosts     []string
+	rootEvery       uint64
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -59,6 +61,7 @@ Only addresses of this machine are listened on in the clear; any other needs
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the certificate's key (PEM)")
 	flags.BoolVar(&f.insecureHTTP, "insecure-http", false, "listen in the clear on an address that others reach")
 	flags.StringArrayVar(&f.publicHosts, "public-host", nil, "host[:port] by which paired devices reach a proxy that changes the header Host (repeat)")
+	flags.Uint64Var(&f.rootEvery, "root-every", 10_000, "events after which a root over all streams is recorded, by which evidence shows that nothing was left out; 5 minutes after an event one is in any case")
 	originHostFlag(cmd, &f.originHost)
 	return cmd
 }
@@ -72,6 +75,8 @@ func (f serveFlags) check() error {
 		return misused("--listen %s: it looks like %s: %v", f.listen, defaultListen, err)
 	case (f.tlsCert == "") != (f.tlsKey == ""):
 		return misused("--tls-cert and --tls-key go together")
+	case f.rootEvery == 0:
+		return misused("--root-every is a number of events, from 1 on")
 	case f.tls() && f.insecureHTTP:
 		return misused("--insecure-http contradicts --tls-cert")
 	case !f.tls() && !f.insecureHTTP && !isLoopbackHost(host):
@@ -121,7 +126,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 	}()
 
-	rel := relay.New(fleets, relay.Config{Version: version(), Logger: logger, Seals: seals, Hosts: f.publicHosts, Backup: a.backupOf(fleets)})
+	rel := relay.New(fleets, relay.Config{
+		Version: version(), Logger: logger, Seals: seals, Hosts: f.publicHosts, Backup: a.backupOf(fleets), RootEvery: events.Position(f.rootEvery),
+	})
 	server := relay.NewServer(rel.Handler())
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)
 

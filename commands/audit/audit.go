@@ -31,6 +31,9 @@ type Report struct {
 	DecisionsRederived  int `json:"decisions_rederived"`
 	ProjectionsCompared int `json:"projections_compared"`
 	CheckpointsVerified int `json:"checkpoints_verified"`
+	// HeadsVerified counts the roots over the heads of all streams that came out the
+	// same when they were made again.
+	HeadsVerified int `json:"heads_verified"`
 	// Findings are bounded by MaxFindings; FindingsOmitted counts the rest.
 	Findings        []Finding `json:"findings"`
 	FindingsOmitted int       `json:"findings_omitted"`
@@ -65,6 +68,7 @@ const (
 	Projection   = "projection"   // the live one differs from the rebuilt one
 	Anchor       = "anchor"       // the head anchor and the log do not agree
 	Checkpoint   = "checkpoint"   // a signed checkpoint and the log do not agree
+	Heads        = "heads"        // a root over the heads of all streams comes out otherwise
 	Undetermined = "undetermined" // could not be checked, because of an earlier finding
 )
 
@@ -166,6 +170,9 @@ type auditor struct {
 	part   bool
 	signed *checkpoints
 
+	// heads are those of all streams; of a part nothing is known.
+	heads heads
+
 	// erased are the headers of events whose payloads are gone and of which no event
 	// so far says that they were erased; told are the positions of which one does.
 	erased map[events.Position]events.Header
@@ -217,7 +224,7 @@ func (a *auditor) unreadable(e *events.CorruptError) {
 	a.report.Add(Finding{Kind: Unreadable, Position: e.Position, Detail: e.Detail})
 	a.report.Events++
 	a.report.To = max(a.report.To, e.Position)
-	a.signed.lost = true
+	a.signed.lost, a.heads.lost = true, true
 	a.lose(e.Position)
 }
 
@@ -317,6 +324,10 @@ func (a *auditor) place(r events.Record) {
 	a.streams[h.Stream] = head{h.Revision, leaf}
 	if !a.part {
 		a.signed.add(r, leaf)
+		if h.Type == (events.HeadsRooted{}).Kind() {
+			a.rooted(r)
+		}
+		a.heads.add(r, leaf)
 	}
 }
 

@@ -108,6 +108,8 @@ func (f *Fleet) Step(ctx context.Context) error {
 		r, err = f.section(ctx, caller)
 	case n < 98 && len(f.machines) > 0:
 		r, err = f.remember(ctx)
+	case n < 99:
+		err = f.Ledger.RootHeads(ctx)
 	default:
 		err = f.Ledger.Sweep(ctx)
 	}

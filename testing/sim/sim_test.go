@@ -37,6 +37,7 @@ func seeds(t *testing.T) []uint64 {
 
 func TestFleetByChance(t *testing.T) {
 	ctx := context.Background()
+	roots := 0
 	kinds, erased := map[events.Kind]int{}, map[events.Kind]int{}
 	for _, s := range seeds(t) {
 		clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
@@ -80,6 +81,7 @@ func TestFleetByChance(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		roots += report.HeadsVerified
 		for _, x := range report.Findings {
 			t.Errorf("seed %d: position %d: %s: %s: expected %v, actual %v", s, x.Position, x.Kind, x.Detail, x.Expected, x.Actual)
 		}
@@ -94,10 +96,13 @@ func TestFleetByChance(t *testing.T) {
 	// A simulation that never gets anywhere proves nothing.
 	for _, k := range []events.Kind{"approval.settled", "approval.spent", "task.claimed", "task.reported", "lease.lapsed", "task.cancelled",
 		"task.settled", "conclusion.recorded", "section.revised", "section.retired", "actor.suspended", "actor.level_set", "rule.retired", "ext.note",
-		"memory.recorded", "block.published", "block.accepted", "payload.erased"} {
+		"memory.recorded", "block.published", "block.accepted", "payload.erased", "heads.rooted"} {
 		if kinds[k] == 0 {
 			t.Errorf("no %s in any simulation", k)
 		}
+	}
+	if roots != kinds["heads.rooted"] {
+		t.Errorf("of %d roots %d were made again", kinds["heads.rooted"], roots)
 	}
 	// So does one that erases nothing; a short one does not come to every kind.
 	if len(erased) == 0 {
