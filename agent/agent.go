@@ -22,10 +22,14 @@ type Config struct {
 	Machine string
 	// Policy is what may be run here.
 	Policy runner.Policy
-	// StateDir is where memory.jsonl and outbox/ lie. It is made if need be.
+	// StateDir is where memory.jsonl, outbox/, started/ and runs/ lie. It is made if
+	// need be, and is one agent's alone.
 	StateDir string
 	// Version is the agent's, for its envelopes.
 	Version string
+	// Drain is how long running commands may go on when the agent is to stop; 0 stops
+	// them at once.
+	Drain time.Duration
 	// Parallel is how many commands run at once; 0 means 1.
 	Parallel int
 	// Logger is told what happens; nil means slog.Default().
@@ -34,18 +38,20 @@ type Config struct {
 
 // Agent works one machine's offers.
 type Agent struct {
-	client *Client
-	cfg    Config
-	log    *slog.Logger
-	memory *runner.Memory
-	outbox *outbox
+	client  *Client
+	cfg     Config
+	log     *slog.Logger
+	memory  *runner.Memory
+	outbox  *outbox
+	started started
+	lock    *os.File // of the state directory; Run gives it back
 	// records are the runs that no task asked for.
 	records *Records
 	offers  *offers
 }
 
 // New returns an agent that has read what an earlier run left in its state
-// directory.
+// directory, and has ended what that left running. It is run once.
 func New(client *Client, cfg Config) (*Agent, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
@@ -56,12 +62,34 @@ func New(client *Client, cfg Config) (*Agent, error) {
 	if err := os.MkdirAll(cfg.StateDir, 0o700); err != nil {
 		return nil, fmt.Errorf("state directory: %w", err)
 	}
+	lock, err := runner.Lock(filepath.Join(cfg.StateDir, "agent.lock"), 0)
+	if errors.Is(err, runner.ErrHeld) {
+		return nil, fmt.Errorf("another agent works on the state directory %s", cfg.StateDir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state directory: %w", err)
+	}
+	a, err := open(client, cfg)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	a.lock = lock
+	return a, nil
+}
+
+// open reads the state directory, which is this agent's.
+func open(client *Client, cfg Config) (*Agent, error) {
+	log := started{dir: filepath.Join(cfg.StateDir, "started"), log: cfg.Logger}
+	if err := log.endLeft(); err != nil {
+		return nil, err
+	}
 	box, err := openOutbox(filepath.Join(cfg.StateDir, "outbox"), cfg.Logger)
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
 	return &Agent{
-		client: client, cfg: cfg, log: cfg.Logger, memory: runner.NewMemory(cfg.StateDir), outbox: box, records: NewRecords(cfg.StateDir, cfg.Logger),
+		client: client, cfg: cfg, log: cfg.Logger, started: log, memory: runner.NewMemory(cfg.StateDir), outbox: box, records: NewRecords(cfg.StateDir, cfg.Logger),
 		offers: &offers{added: make(chan struct{}, 1)},
 	}, nil
 }
@@ -69,13 +97,16 @@ func New(client *Client, cfg Config) (*Agent, error) {
 // farewell is how long a stopping agent tries to report what it has stopped.
 const farewell = 5 * time.Second
 
-// Run works until ctx ends: then no more offers are taken, running commands are
-// stopped, and their ends, as all that is unreported, are reported if a relay
-// answers within farewell; the rest stays in the outbox. That is no error. Run
-// fails only if the relay refuses this agent at its start.
+// Run works until ctx ends: then no more offers are taken, commands that still run
+// after Config.Drain are stopped, and their ends, as all that is unreported, are
+// reported if a relay answers within farewell; the rest stays in the outbox. That is
+// no error. Run fails only if the relay refuses this agent at its start.
 func (a *Agent) Run(ctx context.Context) error {
+	defer a.lock.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	drained, stop := outlive(ctx, a.cfg.Drain)
+	defer stop()
 
 	var reporting sync.WaitGroup
 	lastWord, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
@@ -91,7 +122,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 	})
 	for range a.cfg.Parallel {
-		working.Go(func() { a.work(ctx) })
+		working.Go(func() { a.work(ctx, drained) })
 	}
 	working.Wait()
 
@@ -203,15 +234,16 @@ func (q *offers) take(ctx context.Context) (offer, bool) {
 	}
 }
 
-// work runs one command after the other.
-func (a *Agent) work(ctx context.Context) {
+// work runs one command after the other until ctx ends; what runs then goes on
+// until drained ends.
+func (a *Agent) work(ctx, drained context.Context) {
 	for {
 		o, ok := a.offers.take(ctx)
 		if !ok {
 			return
 		}
 		if c, ok := a.claim(ctx, o); ok {
-			a.attempt(ctx, c)
+			a.attempt(drained, c)
 		}
 	}
 }

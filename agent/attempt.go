@@ -142,9 +142,16 @@ func (a *Agent) attempt(ctx context.Context, c Claim) {
 	beats, stopBeats := context.WithCancel(held)
 	var beating sync.WaitGroup
 	beating.Go(func() { a.heartbeats(beats, c, letGo) })
+	mark := NewKey()
+	// Before the command: what it starts is found by the mark, should the agent be
+	// killed. Without a disk for it that is all that is lost.
+	if err := a.started.put(running{TaskID: c.TaskID, Attempt: c.Attempt, Argv: shown, StartedAt: time.Now().UTC(), Mark: mark}); err != nil {
+		log.Error("what is started could not be noted: should the agent be killed, it is left running", "error", err)
+	}
 	env := runner.Run(held, a.cfg.Policy, runner.Command{
-		Argv: c.Command.Argv, Cwd: c.Command.Cwd, Env: c.Command.Env, EnvFrom: c.Command.EnvFrom, TimeoutSeconds: c.Command.TimeoutSeconds,
+		Argv: c.Command.Argv, Cwd: c.Command.Cwd, Env: c.Command.Env, EnvFrom: c.Command.EnvFrom, TimeoutSeconds: c.Command.TimeoutSeconds, Mark: mark,
 	})
+	a.started.remove(mark)
 	stopBeats()
 	beating.Wait()
 

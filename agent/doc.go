@@ -13,6 +13,10 @@
 // claim it, run the command while it holds the lease, remember the run, report
 // it. What a crash leaves behind: before the claim, an open offer; between the
 // claim and the end of the command, a lease that lapses, since what ran without
-// its agent has no trustworthy end; after it, an envelope in the outbox
-// (outbox.go), which the next start reports.
+// its agent has no trustworthy end, and a note of what was started (started.go), by
+// which the next start ends it; after it, an envelope in the outbox (outbox.go),
+// which the next start reports.
+//
+// What runs here without being asked for by a task (fleetledger run) is sent by
+// Records (records.go). device.go holds the key of a paired machine.
 package agent

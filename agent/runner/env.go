@@ -57,7 +57,7 @@ func matches(pattern, name string) bool {
 }
 
 // environment is what c runs with: the passed variables, PWD, then c.EnvFrom,
-// then c.Env, a later one winning.
+// then c.Env, a later one winning, and the mark.
 func environment(c Command, dir string) ([]string, *stop) {
 	env := append(baseEnvironment(), "PWD="+dir)
 	for _, name := range c.EnvFrom {
@@ -80,6 +80,9 @@ func environment(c Command, dir string) ([]string, *stop) {
 			return nil, refused("env sets %s, which makes a program load other code: set it where the agent is started and name it in env_from", shown(name))
 		}
 		env = append(env, name+"="+c.Env[name])
+	}
+	if c.Mark != "" { // last, so that nothing above stands for it
+		env = append(env, markName+"="+c.Mark)
 	}
 	return env, nil
 }

@@ -67,7 +67,7 @@ func (m *Memory) Append(rec events.MemoryRecord) events.MemoryStatus {
 
 func (m *Memory) append(rec events.MemoryRecord) (events.MemoryStatus, error) {
 	status := events.MemoryStatus{Written: true, File: filepath.Join(m.dir, "memory.jsonl")}
-	lock, err := lockFile(filepath.Join(m.dir, "memory.lock"), m.wait)
+	lock, err := Lock(filepath.Join(m.dir, "memory.lock"), m.wait)
 	if err != nil {
 		return status, err
 	}
@@ -138,14 +138,11 @@ func (m *Memory) write(name string, line []byte) (err error) {
 	return nil
 }
 
-var (
-	errBusy   = errors.New("another process holds the memory")
-	errRecord = errors.New("encode a record")
-)
+var errRecord = errors.New("encode a record")
 
 func reasonCode(err error) string {
 	switch {
-	case errors.Is(err, errBusy):
+	case errors.Is(err, ErrHeld):
 		return MemoryBusy
 	case errors.Is(err, errRecord):
 		return RecordInvalid
@@ -157,26 +154,4 @@ func reasonCode(err error) string {
 		return ReadOnly
 	}
 	return IOError
-}
-
-// lockFile opens name and takes its lock, waiting at most wait. Closing the
-// file gives the lock back, and so does the end of the process.
-func lockFile(name string, wait time.Duration) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	for deadline := time.Now().Add(wait); ; time.Sleep(2 * time.Millisecond) {
-		held, err := tryLock(f)
-		if err == nil && !held {
-			return f, nil
-		}
-		if err == nil && time.Now().After(deadline) {
-			err = errBusy
-		}
-		if err != nil {
-			f.Close()
-			return nil, err
-		}
-	}
 }

@@ -214,7 +214,7 @@ func TestMemoryFailuresHaveReasons(t *testing.T) {
 
 	busy := NewMemory(dir)
 	busy.wait = 20 * time.Millisecond
-	lock, err := lockFile(filepath.Join(dir, "memory.lock"), busy.wait)
+	lock, err := Lock(filepath.Join(dir, "memory.lock"), busy.wait)
 	if err != nil {
 		t.Fatal(err)
 	}

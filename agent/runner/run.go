@@ -23,7 +23,13 @@ type Command struct {
 	EnvFrom []string
 	// TimeoutSeconds ends the command; 0 is no limit.
 	TimeoutSeconds int
+	// Mark is put into the command's environment (FLEETLEDGER_ATTEMPT), by which
+	// EndMarked finds what it started. Empty is none.
+	Mark string
 }
+
+// markName is the variable that holds the mark.
+const markName = ownPrefix + "ATTEMPT"
 
 // pace are the times that a run waits for something.
 type pace struct {

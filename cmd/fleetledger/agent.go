@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -20,13 +21,15 @@ func (a *app) agentCommand() *cobra.Command {
 	var machine, state, code string
 	var allow, roots []string
 	var parallel int
+	var drain time.Duration
 	cmd := &cobra.Command{
 		Use:   "agent --machine ID|--pair CODE [--allow PROGRAM]... [--root DIR]...",
 		Short: "Take this machine's offers, run them and report",
 		Long: strings.TrimSpace(`
 Take the offers of one machine, run what its allow-list permits, and report how it
-ended. It runs until SIGTERM or SIGINT: then it takes nothing more, stops what is
-running and reports that as cancelled.
+ended. It runs until SIGTERM or SIGINT: then it takes nothing more, lets what is
+running go on for --drain, stops the rest and reports that as cancelled. A second
+signal ends it at once.
 
 A program runs only if --allow names it exactly as the task does, without a shell
 unless the list names the shell, in a directory under a --root (default: the
@@ -38,7 +41,9 @@ it, now and whenever it is started without a token.
 
 The state directory keeps memory.jsonl, what this machine ran, and outbox/, what is
 not reported yet: reports wait there for a relay that is away, over restarts of
-either side.`),
+either side. It is one agent's alone. An agent that is killed takes the command with
+it (Linux, Windows); what else is left of it the next start ends, by the note of it in
+started/.`),
 		Example: `  fleetledger agent --machine m1 --token-file m1.token --allow go --allow git --root /srv/project
   fleetledger agent --pair default~m1~7h4kq2... --allow go --root /srv/project`,
 		Args: cobra.NoArgs,
@@ -58,6 +63,9 @@ either side.`),
 			}
 			if !events.ValidID(machine) {
 				return misused("--machine %q is not an id", machine)
+			}
+			if drain < 0 {
+				return misused("--drain is a duration such as 30s")
 			}
 			if parallel < 1 {
 				return misused("--parallel is at least 1")
@@ -80,10 +88,10 @@ either side.`),
 				logger.Warn("this machine allows no program: every task is refused; start the agent with --allow PROGRAM")
 			}
 			worker, err := agent.New(client, agent.Config{
-				Machine: machine, Policy: policy, StateDir: state, Version: version(), Parallel: parallel, Logger: logger,
+				Machine: machine, Policy: policy, StateDir: state, Version: version(), Parallel: parallel, Drain: drain, Logger: logger,
 			})
 			if err != nil {
-				return tryNext(err, "name a directory that can be written to with --state DIR")
+				return tryNext(err, "a directory of its own, that can be written to, with --state DIR")
 			}
 			err = worker.Run(cmd.Context())
 			if p, ok := errors.AsType[*agent.Problem](err); ok && (p.Status == 401 || p.Status == 403) {
@@ -99,6 +107,7 @@ either side.`),
 	flags.StringArrayVar(&allow, "allow", nil, "program that may be run, as tasks name it (repeat)")
 	flags.StringArrayVar(&roots, "root", nil, "directory under which commands may run (repeat; default: the working directory)")
 	flags.StringVar(&state, "state", "", "state directory (default: fleetledger/MACHINE in the user's configuration directory)")
+	flags.DurationVar(&drain, "drain", 0, "how long running commands may go on when the agent is to stop")
 	flags.IntVar(&parallel, "parallel", 1, "how many commands run at once")
 	return cmd
 }

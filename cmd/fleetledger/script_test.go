@@ -54,6 +54,10 @@ func endWithParent(parent int) {
 //	                         the same without a token
 //	term relay|MACHINE       send SIGTERM; it must end with exit code 0
 //	kill9 relay|MACHINE      send SIGKILL
+//	asked MACHINE            send SIGTERM and do not wait
+//	ended MACHINE            wait until it has ended with exit code 0
+//	alive FILE yes|no        wait until the process whose id the file holds is, or is not, there
+//	settled TASK VERDICT     wait until the task is settled; it must be with this verdict
 //	await FILE REGEXP        wait until the file matches
 //	capture NAME REGEXP      set NAME to the first group of the match in the last stdout
 //	flip DIR TEXT            change one byte of TEXT where it lies in a file under DIR
@@ -80,7 +84,7 @@ func TestScript(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"relay": cmdRelay, "agent": cmdAgent, "pairedagent": cmdPairedAgent, "term": cmdTerm, "kill9": cmdKill9,
-			"misuse": cmdMisuse, "certificate": cmdCertificate, "await": cmdAwait, "capture": cmdCapture, "flip": cmdFlip, "mode": cmdMode,
+			"asked": cmdAsked, "ended": cmdEnded, "alive": cmdAlive, "settled": cmdSettled, "misuse": cmdMisuse, "certificate": cmdCertificate, "await": cmdAwait, "capture": cmdCapture, "flip": cmdFlip, "mode": cmdMode,
 		},
 	})
 }
@@ -220,6 +224,57 @@ func cmdKill9(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: kill9 NAME")
 	}
 	scriptOf(ts).end(ts, args[0], os.Kill)
+}
+
+func cmdAsked(ts *testscript.TestScript, _ bool, args []string) {
+	p := scriptOf(ts).processes[args[0]]
+	if p == nil {
+		ts.Fatalf("%s does not run", args[0])
+	}
+	ts.Check(p.cmd.Process.Signal(syscall.SIGTERM))
+}
+
+func cmdEnded(ts *testscript.TestScript, _ bool, args []string) {
+	h := scriptOf(ts)
+	p := h.processes[args[0]]
+	select {
+	case <-p.ended:
+		delete(h.processes, args[0])
+	case <-time.After(patience):
+		ts.Fatalf("%s did not end", args[0])
+	}
+	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
+		ts.Fatalf("%s ended with %v", args[0], p.cmd.ProcessState)
+	}
+}
+
+func cmdAlive(ts *testscript.TestScript, _ bool, args []string) {
+	want := args[1] == "yes"
+	poll(ts, fmt.Sprintf("the process in %s is not there: %v", args[0], want), func() bool {
+		// ps tells one that is only waited for from one that runs.
+		out, _ := exec.Command("ps", "-o", "stat=", "-p", strings.TrimSpace(ts.ReadFile(args[0]))).Output()
+		state := strings.TrimSpace(string(out))
+		return (state != "" && !strings.HasPrefix(state, "Z")) == want
+	})
+}
+
+func cmdSettled(ts *testscript.TestScript, _ bool, args []string) {
+	poll(ts, args[0]+" is not settled", func() bool {
+		ts.Check(ts.Exec("fleetledger", "task", "show", args[0], "--json", "--token-file", ts.MkAbs("data/root.token")))
+		return strings.Contains(ts.ReadFile("stdout"), `"status":"settled"`)
+	})
+	if out := ts.ReadFile("stdout"); !strings.Contains(out, `"verdict":"`+args[1]+`"`) {
+		ts.Fatalf("it is not %s: %s", args[1], out)
+	}
+}
+
+// poll waits for what no file tells of.
+func poll(ts *testscript.TestScript, otherwise string, ready func() bool) {
+	for deadline := time.Now().Add(patience); !ready(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			ts.Fatalf("%s", otherwise)
+		}
+	}
 }
 
 func cmdAwait(ts *testscript.TestScript, _ bool, args []string) {
