@@ -48,6 +48,15 @@ func (l *Ledger) State() *projections.State { return l.state }
 // Log is the log, for reading.
 func (l *Ledger) Log() events.Log { return l.log }
 
+// Degraded returns why nothing can be recorded until the ledger is opened again, nil
+// if there is no reason.
+func (l *Ledger) Degraded() error {
+	if d, ok := l.log.(events.Degraded); ok {
+		return d.Degraded()
+	}
+	return nil
+}
+
 // Caller is who asks, and how a retry is recognised.
 type Caller struct {
 	Actor string

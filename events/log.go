@@ -178,6 +178,8 @@ var (
 	// ErrFailed: the log's storage failed; nothing more can be appended until
 	// it is opened again. The wrapped error says what failed.
 	ErrFailed = errors.New("the log's storage failed")
+	// ErrReadOnly: the log was opened for reading only. See ReadOnlyError.
+	ErrReadOnly = errors.New("the log is open for reading only")
 	// ErrTooLarge: an append exceeds MaxAppendEvents or MaxAppendBytes.
 	ErrTooLarge = errors.New("the append is too large")
 	// ErrNoSpace: too little disk space is left to append safely. Nothing was
@@ -291,4 +293,31 @@ func (d Draft) Place(p Place) Record {
 	h := Header{Intent: d.Intent, Place: p}
 	leaf := h.Encode()
 	return Record{Header: h, Leaf: leaf, LeafHash: LeafHash(leaf), Salt: d.Salt, Payload: d.Payload}
+}
+
+// ReadOnlyError refuses appends to a log that was opened for reading only. It is
+// ErrReadOnly.
+type ReadOnlyError struct {
+	// Lost is the first position of which nothing vouches that it is what was
+	// acknowledged, or that is lost; 0 if the log is whole. What can be read after it
+	// is what there is.
+	Lost Position
+	// Detail says what is wrong with it, for the operator.
+	Detail string
+}
+
+func (e *ReadOnlyError) Error() string {
+	if e.Lost == 0 {
+		return ErrReadOnly.Error()
+	}
+	return fmt.Sprintf("%v: it is damaged from position %d on: %s", ErrReadOnly, e.Lost, e.Detail)
+}
+
+func (e *ReadOnlyError) Unwrap() error { return ErrReadOnly }
+
+// Degraded is a Log that may end up serving reads only.
+type Degraded interface {
+	// Degraded returns why nothing can be appended until the log is opened again: an
+	// error that is ErrFailed or ErrReadOnly; nil while appends are taken.
+	Degraded() error
 }

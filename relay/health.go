@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -23,6 +24,8 @@ type readyReply struct {
 type fleetReady struct {
 	Fleet    string          `json:"fleet"`
 	Position events.Position `json:"position"`
+	Degraded string          `json:"degraded,omitzero" doc:"The code with which appends are refused, if they are."`
+	Lost     events.Position `json:"first_lost_position,omitzero" doc:"Of a damaged log that is served for reading: from here on nothing vouches for it."`
 }
 
 func (c *call) ready() (readyReply, error) {
@@ -30,8 +33,23 @@ func (c *call) ready() (readyReply, error) {
 		return readyReply{}, errDraining
 	}
 	out := readyReply{Status: "ready", Fleets: []fleetReady{}}
+	var degraded *problem // the first
 	for _, name := range slices.Sorted(maps.Keys(c.fleets)) {
-		out.Fleets = append(out.Fleets, fleetReady{name, c.fleets[name].Log().Durable()})
+		f := fleetReady{Fleet: name, Position: c.fleets[name].Log().Durable()}
+		if err := c.fleets[name].Degraded(); err != nil {
+			p := problemOf(err)
+			f.Degraded = p.code
+			if r, ok := errors.AsType[*events.ReadOnlyError](err); ok {
+				f.Lost = r.Lost
+			}
+			if degraded == nil {
+				degraded = &problem{status: p.status, code: p.code, detail: "reads are served, appends are not: " + p.detail, facts: facts{"retry_after_s": p.facts["retry_after_s"]}}
+			}
+		}
+		out.Fleets = append(out.Fleets, f)
+	}
+	if degraded != nil {
+		return out, degraded.with("fleets", out.Fleets)
 	}
 	return out, nil
 }

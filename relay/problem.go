@@ -103,6 +103,9 @@ func problemOf(err error) *problem {
 		}
 		return p.with("problems", s.Problems)
 	}
+	if r, ok := errors.AsType[*events.ReadOnlyError](err); ok {
+		return readOnly(r)
+	}
 	for _, f := range failures {
 		if errors.Is(err, f.is) {
 			p := &problem{status: f.status, code: f.code, detail: f.detail}
@@ -113,6 +116,18 @@ func problemOf(err error) *problem {
 		}
 	}
 	return nil
+}
+
+// readOnly refuses what would be recorded in a log that is open for reading only.
+// What is wrong with the log in detail is the operator's.
+func readOnly(r *events.ReadOnlyError) *problem {
+	p := &problem{status: http.StatusServiceUnavailable, code: "READ_ONLY", facts: facts{"retry_after_s": 60}}
+	if r.Lost == 0 {
+		p.detail = "the relay serves this fleet for reading only; the operator starts it without --read-only to record again"
+		return p
+	}
+	p.detail = fmt.Sprintf("the log of this fleet is damaged from position %d on and served for reading only; nothing is recorded until the operator restores a backup: fleetledger restore BACKUP --data DIR", r.Lost)
+	return p.with("first_lost_position", r.Lost)
 }
 
 // fail answers with err. What waits for an approval comes as an error too.

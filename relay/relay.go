@@ -136,6 +136,9 @@ func (s *Relay) Run(ctx context.Context) error {
 func (s *Relay) sweep(ctx context.Context, fleet string, ledger *commands.Ledger) {
 	logged := ""
 	every(ctx, sweepInterval, func() {
+		if ledger.Degraded() != nil {
+			return // its own log has said why
+		}
 		err := ledger.Sweep(ctx)
 		if err == nil || ctx.Err() != nil {
 			logged = ""

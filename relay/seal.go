@@ -13,6 +13,11 @@ import (
 // sealer signs and serves the tree of the caller's log.
 func (c *call) sealer() (*seal.Sealer, error) {
 	s := c.cfg.Seals[c.fleet]
+	if r, ok := errors.AsType[*events.ReadOnlyError](c.ledger.Degraded()); ok && s == nil {
+		p := readOnly(r)
+		p.detail += "; it signs and proves nothing meanwhile"
+		return nil, p
+	}
 	if s == nil {
 		return nil, notFound("LOG_NOT_SEALED", "this relay has no key to sign the log of fleet %s with", c.fleet)
 	}

@@ -89,9 +89,14 @@ func makeData(dir string) error {
 	return writeDurably(filepath.Join(dir, formatName), []byte(formatPrefix+strconv.Itoa(formatVersion)+"\n"), 0o644)
 }
 
-// lockData keeps the data directory from other processes that change it.
-func lockData(dir string) (io.Closer, error) {
-	lock, err := pebblelog.LockDirectory(dir)
+// lockData keeps the data directory from other processes that change it. readOnly
+// makes no file for it.
+func lockData(dir string, readOnly bool) (io.Closer, error) {
+	take := pebblelog.LockDirectory
+	if readOnly {
+		take = pebblelog.LockDirectoryReadOnly
+	}
+	lock, err := take(dir)
 	if errors.Is(err, events.ErrLocked) {
 		return nil, inUse(dir)
 	}
@@ -169,7 +174,7 @@ func explainOpen(err error, dir, fleet string) error {
 	}
 	if d, ok := errors.AsType[*pebblelog.DamagedError](err); ok {
 		return tryNext(fmt.Errorf("the log of fleet %s in %s is damaged from position %d on: %s; nothing was changed", fleet, dir, d.Position, d.Detail),
-			"fleetledger audit --data "+shellWord(dir)+" --fleet "+fleet+", then restore a backup")
+			"fleetledger audit --data "+shellWord(dir)+" --fleet "+fleet+", then restore a backup; until then: fleetledger serve --read-only --data "+shellWord(dir))
 	}
 	return fmt.Errorf("open fleet %s: %w", fleet, err)
 }

@@ -147,6 +147,11 @@ func nextCommand(cmd *cobra.Command, p *agent.Problem, code int) string {
 			return "fleetledger replay " + visible(id)
 		}
 		return "fleetledger rules list"
+	case "READ_ONLY":
+		if _, damaged := p.Facts["first_lost_position"]; damaged {
+			return "fleetledger restore BACKUP --data DIR"
+		}
+		return "the operator starts it without --read-only"
 	case "NO_RULE", "RULE_NOT_FOUND", "RULES_CHANGED", "ABOVE_OWN_LEVEL", "LOCKOUT":
 		return "fleetledger rules list"
 	}

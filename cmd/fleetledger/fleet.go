@@ -84,7 +84,7 @@ first start was cut off. The reset is recorded like any other event.`,
 
 // offline opens a fleet without a server, for f.
 func (a *app) offline(fleet string, f func(*commands.Ledger) error) error {
-	lock, err := lockData(a.data)
+	lock, err := lockData(a.data, false)
 	if err != nil {
 		return err
 	}

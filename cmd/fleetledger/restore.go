@@ -64,7 +64,7 @@ func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string) err
 	if err := os.MkdirAll(a.data, 0o755); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
-	lock, err := lockData(a.data)
+	lock, err := lockData(a.data, false)
 	if err != nil {
 		return err
 	}

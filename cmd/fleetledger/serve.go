@@ -28,6 +28,7 @@ type serveFlags struct {
 	tlsCert, tlsKey string
 	insecureHTTP    bool
 	originHost      string
+	readOnly        bool
 	publicHosts     []string
 	rootEvery       uint64
 }
@@ -42,6 +43,10 @@ Serve the fleets of a data directory over HTTP. On a new or empty directory it
 founds the fleet "default", with an actor root whose token it writes to
 root.token there. Once ready it prints one line on stdout: listening on URL.
 SIGTERM and SIGINT drain it and end it with exit code 0.
+
+A damaged data directory is refused. With --read-only it is served as far as it can
+be read, and nothing in it is changed: appends are answered 503 READ_ONLY, with the
+first position that is lost, until a backup is restored in a new directory.
 
 Only addresses of this machine are listened on in the clear; any other needs
 --tls-cert and --tls-key, or --insecure-http behind a proxy that does TLS.`),
@@ -62,6 +67,7 @@ Only addresses of this machine are listened on in the clear; any other needs
 	flags.BoolVar(&f.insecureHTTP, "insecure-http", false, "listen in the clear on an address that others reach")
 	flags.StringArrayVar(&f.publicHosts, "public-host", nil, "host[:port] by which paired devices reach a proxy that changes the header Host (repeat)")
 	flags.Uint64Var(&f.rootEvery, "root-every", 10_000, "events after which a root over all streams is recorded, by which evidence shows that nothing was left out; 5 minutes after an event one is in any case")
+	flags.BoolVar(&f.readOnly, "read-only", false, "serve reads only, change nothing in the data directory, and open a damaged one as far as it can be read")
 	originHostFlag(cmd, &f.originHost)
 	return cmd
 }
@@ -104,20 +110,30 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer listener.Close()
 
-	if err := makeData(a.data); err != nil {
+	open := a.openFleets
+	if f.readOnly {
+		open = a.openReadOnly
+		if err := existingData(a.data); err != nil {
+			return err
+		}
+	} else if err := makeData(a.data); err != nil {
 		return err
 	}
-	lock, err := lockData(a.data)
+	lock, err := lockData(a.data, f.readOnly)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	fleets, seals, isNew, err := a.openFleets(ctx, f.originHost, logger)
+	fleets, seals, isNew, err := open(ctx, f.originHost, logger)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		for name, l := range fleets {
+			if seals[name] == nil {
+				err = errors.Join(err, l.Log().Close())
+				continue
+			}
 			if _, err := seals[name].Checkpoint(); err != nil {
 				// It is for whoever looks at the directory later; the log is whole without.
 				logger.Warn("the last checkpoint could not be signed", "fleet", name, "error", err)

@@ -31,6 +31,9 @@ type Options struct {
 	Logger *slog.Logger
 	// FS is where the directory lies; nil means the operating system's files.
 	FS vfs.FS
+	// Signed, unless nil, is a signed head that OpenReadOnly holds the log to besides
+	// its anchor.
+	Signed *Head
 	// MemTableBytes is the size of Pebble's memtable; 0 means 64 MiB.
 	MemTableBytes uint64
 	// MinFreeBytes is the free disk space below which nothing is appended; 0
@@ -104,8 +107,9 @@ type Log struct {
 	stopScrub           context.CancelFunc
 	scrubber            sync.WaitGroup
 
-	failure atomic.Pointer[error] // why the engine failed
-	failed  chan struct{}         // closed when it did
+	failure  atomic.Pointer[error] // why nothing is appended any more
+	failed   chan struct{}         // closed when the engine failed
+	readOnly bool                  // it was opened so; no stage runs
 
 	// inUse is held for reading by whoever uses db, and by Close when it takes it
 	// away.
@@ -119,6 +123,8 @@ type Log struct {
 var (
 	_ events.Log = (*Log)(nil)
 	_ seal.Store = (*Log)(nil)
+
+	_ events.Degraded = (*Log)(nil)
 )
 
 // pipelineDepth is how many groups are on their way at once: one being filled,
@@ -134,7 +140,6 @@ func (l *Log) start() {
 	for range pipelineDepth {
 		l.free <- &group{batch: l.db.NewBatch(pebble.WithInitialSizeBytes(256<<10), pebble.WithMaxRetainedSizeBytes(8<<20))}
 	}
-	l.probers = make(chan *prober, probersKept)
 	l.stages.Go(l.commit)
 	l.stages.Go(l.sync)
 	l.stages.Go(l.finish)
@@ -159,6 +164,9 @@ func (l *Log) failedErr() error {
 	}
 	return nil
 }
+
+// Degraded implements events.Degraded.
+func (l *Log) Degraded() error { return l.failedErr() }
 
 // Durable implements events.Log.
 func (l *Log) Durable() events.Position { return events.Position(l.durable.Load()) }
@@ -217,7 +225,9 @@ func (l *Log) shut() error {
 	if l.logger.isStuck() {
 		return stuckErr()
 	}
-	err = errors.Join(l.failedErr(), err, l.anchor.close(), l.lock.Close())
+	if !l.readOnly {
+		err = errors.Join(l.failedErr(), err, l.anchor.close(), l.lock.Close())
+	}
 	if err != nil {
 		return fmt.Errorf("close %s: %w", l.dir, err)
 	}
@@ -233,7 +243,7 @@ func (l *Log) abandon(done <-chan struct{}) {
 		case <-done:
 			return
 		case <-late.C:
-			if l.failedErr() != nil || l.logger.flushFails() {
+			if !l.readOnly && l.failedErr() != nil || l.logger.flushFails() {
 				l.logger.stick(errors.New("the database cannot end what it is doing"))
 				return
 			}

@@ -41,18 +41,8 @@ func Open(dir string, opts Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &Log{
-		dir:    dir,
-		opts:   opts,
-		lock:   lock,
-		queue:  queue{ready: make(chan struct{}, 1)},
-		space:  space{fs: opts.FS, dir: dir, min: opts.MinFreeBytes},
-		failed: make(chan struct{}),
-
-		scrubbing: make(chan struct{}, 1),
-		scrubDue:  make(chan struct{}, 1),
-	}
-	l.scrubCtx, l.stopScrub = context.WithCancel(context.Background())
+	l := newLog(dir, opts)
+	l.lock = lock
 	l.logger = newPebbleLogger(opts.Logger, func(err error) { l.fail(err) })
 	l.logger.flushFailed = func(err error) { l.fail(err) }
 	if err := l.open(); err != nil {
@@ -67,6 +57,23 @@ func Open(dir string, opts Options) (*Log, error) {
 	}
 	l.start()
 	return l, nil
+}
+
+// newLog is a log that was not opened yet.
+func newLog(dir string, opts Options) *Log {
+	l := &Log{
+		dir:     dir,
+		opts:    opts,
+		queue:   queue{ready: make(chan struct{}, 1)},
+		space:   space{fs: opts.FS, dir: dir, min: opts.MinFreeBytes},
+		probers: make(chan *prober, probersKept),
+		failed:  make(chan struct{}),
+
+		scrubbing: make(chan struct{}, 1),
+		scrubDue:  make(chan struct{}, 1),
+	}
+	l.scrubCtx, l.stopScrub = context.WithCancel(context.Background())
+	return l
 }
 
 // open checks what is in the directory, with the lock held, and opens it.
@@ -177,14 +184,24 @@ func (l *Log) verify(anchored *Head, slots [anchorSlots]error) (was verified, er
 	if err := l.readLog(&was, anchored); err != nil {
 		return was, err
 	}
+	return was, l.checkSize(&was, anchored, slots)
+}
+
+// checkSize compares the size of what was read with what is known to have been.
+func (l *Log) checkSize(was *verified, anchored *Head, slots [anchorSlots]error) error {
+	damaged := func(p events.Position, format string, args ...any) error {
+		return &DamagedError{Dir: l.dir, Position: p, Detail: fmt.Sprintf(format, args...)}
+	}
 	size := was.tree.Size()
 	switch {
 	case anchored == nil && size > 0:
-		return was, damaged(1, "the anchor has no valid record (%s), so nothing vouches for the %d events there are", slotWords(slots), size)
+		return damaged(1, "the anchor has no valid record (%s), so nothing vouches for the %d events there are", slotWords(slots), size)
 	case anchored != nil && size < anchored.Size:
-		return was, damaged(events.Position(size+1), "%d events were acknowledged, %d are there", anchored.Size, size)
+		return damaged(events.Position(size+1), "%d events were acknowledged, %d are there", anchored.Size, size)
+	case l.opts.Signed != nil && size < l.opts.Signed.Size:
+		return damaged(events.Position(size+1), "a checkpoint was signed over %d events, %d are there", l.opts.Signed.Size, size)
 	}
-	return was, nil
+	return nil
 }
 
 func slotWords(slots [anchorSlots]error) string {
@@ -195,7 +212,8 @@ func slotWords(slots [anchorSlots]error) string {
 	return strings.Join(words, "; ")
 }
 
-// readLog reads every event in order, and compares the tree with the anchor.
+// readLog reads every event in order, and compares the tree with the anchor. After
+// an error, was is what was read before it.
 func (l *Log) readLog(was *verified, anchored *Head) error {
 	r, err := newRecordReader(l.db, l.opts.Fold != nil)
 	if err != nil {
@@ -209,6 +227,10 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 		rec, err := r.read(p)
 		if err == nil {
 			err = chain.check(rec)
+		}
+		if err == nil && l.readOnly && l.opts.Fold != nil {
+			// Where something is wrong, Pebble's own sums are not all that counts.
+			err = corruptAt(p, rec.Verify())
 		}
 		if err != nil {
 			return l.damagedAt(p, err)
@@ -224,12 +246,12 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 		if tiles.err != nil {
 			return l.damagedAt(p, tiles.err)
 		}
-		if anchored == nil || was.tree.Size() != anchored.Size {
-			continue
+		was.time = chain.time
+		if err := l.checkRoot(was, anchored, "acknowledged"); err != nil {
+			return err
 		}
-		if root := was.tree.Root(); root != anchored.Root {
-			return &DamagedError{Dir: l.dir, Position: 1, Detail: fmt.Sprintf(
-				"the Merkle root of the first %d events is %s, %s was acknowledged: at least one of them was replaced", anchored.Size, root, anchored.Root)}
+		if err := l.checkRoot(was, l.opts.Signed, "signed"); err != nil {
+			return err
 		}
 	}
 	if err := r.headers.Error(); err != nil {
@@ -238,7 +260,19 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 	if err := tiles.checkEnd(was.tree.Size()); err != nil {
 		return l.damagedAt(chain.last+1, err)
 	}
-	was.time, was.lacking = chain.time, tiles.lacking
+	was.lacking = tiles.lacking
+	return nil
+}
+
+// checkRoot compares the root with that of a known head, once its size is reached.
+func (l *Log) checkRoot(was *verified, known *Head, how string) error {
+	if known == nil || was.tree.Size() != known.Size {
+		return nil
+	}
+	if root := was.tree.Root(); root != known.Root {
+		return &DamagedError{Dir: l.dir, Position: 1, Detail: fmt.Sprintf(
+			"the Merkle root of the first %d events is %s, %s was %s: at least one of them was replaced", known.Size, root, known.Root, how)}
+	}
 	return nil
 }
 
