@@ -130,6 +130,18 @@ func DecisionsIn(e events.Event) []events.Decision {
 		return permit(&e.Permit)
 	case events.SettingsChanged:
 		return permit(e.Permit)
+	case events.SubscriptionCreated:
+		return permit(&e.Permit)
+	case events.SubscriptionPaused:
+		return permit(&e.Permit)
+	case events.SubscriptionResumed:
+		return permit(&e.Permit)
+	case events.SubscriptionRemoved:
+		return permit(&e.Permit)
+	case events.SubscriptionReplayed:
+		return permit(&e.Permit)
+	case events.SubscriptionParked:
+		return permit(&e.Permit)
 	case events.GateDecided:
 		return []events.Decision{e.Decision}
 	case events.TaskSubmitted:

@@ -42,6 +42,13 @@ var kinds = register(
 	decoder[TokenRevoked],
 	decoder[DevicePaired],
 	decoder[SettingsChanged],
+	// subscriptions
+	decoder[SubscriptionCreated],
+	decoder[SubscriptionPaused],
+	decoder[SubscriptionResumed],
+	decoder[SubscriptionRemoved],
+	decoder[SubscriptionReplayed],
+	decoder[SubscriptionParked],
 	// gates and approvals
 	decoder[GateDecided],
 	decoder[ApprovalRequested],

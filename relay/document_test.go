@@ -20,6 +20,8 @@ POST/v1/memory GET/v1/memory GET/v1/tried POST/v1/conclusions GET/v1/conclusions
 POST/v1/blocks POST/v1/blocks/import GET/v1/blocks/{hash} GET/v1/blocks/{hash}/export POST/v1/blocks/{hash}/accept
 GET/v1/collective GET/v1/collective/sections/{slug} PUT/v1/collective/sections/{slug} DELETE/v1/collective/sections/{slug}
 POST/v1/events GET/v1/events GET/v1/events/{id} POST/v1/events/{id}/erase GET/v1/events/stream
+POST/v1/subscriptions GET/v1/subscriptions GET/v1/subscriptions/{name} PATCH/v1/subscriptions/{name} DELETE/v1/subscriptions/{name}
+GET/v1/subscriptions/{name}/parked POST/v1/subscriptions/{name}/replay POST/v1/subscriptions/{name}/park
 GET/log/checkpoint GET/log/tile/{tile} GET/v1/proofs/{position}
 POST/v1/audit GET/v1/audit/{id} GET/v1/backup GET/v1/limits GET/v1/settings PATCH/v1/settings GET/healthz GET/readyz GET/openapi.json GET/docs`)
 

@@ -39,13 +39,15 @@ type eventReply struct {
 	Erased   bool           `json:"erased,omitzero" doc:"The payload was erased; header, hash and proofs stand."`
 	Erasure  *erasureReply  `json:"erasure,omitzero" doc:"Who erased it, and why."`
 	LeafHash events.Hash    `json:"leaf_hash"`
+
+	record events.Record
 }
 
 func eventOut(r events.Record) (eventReply, error) {
 	h := r.Header
 	out := eventReply{
 		Position: h.Position, ID: h.ID, Stream: h.Stream, Revision: h.Revision, Type: h.Type, Schema: h.Schema, Time: h.Time,
-		Actor: h.Actor, CorrelationID: h.Correlation, CausationID: h.Causation, Erased: r.Erased, LeafHash: r.LeafHash,
+		Actor: h.Actor, CorrelationID: h.Correlation, CausationID: h.Causation, Erased: r.Erased, LeafHash: r.LeafHash, record: r,
 	}
 	if r.Erased {
 		return out, nil
@@ -61,32 +63,6 @@ func eventOut(r events.Record) (eventReply, error) {
 	out.Source, out.SourceTime, out.DataContentType, out.DataSchema = e.Source, e.Time, e.DataContentType, e.DataSchema
 	out.DataBase64, out.Extensions, out.Permit, out.Data = e.DataBase64, e.Extensions, &e.Permit, e.Data
 	return out, nil
-}
-
-// cloudEvent writes an event as a CloudEvent (1.0, JSON format).
-func (c *call) cloudEvent(e eventReply) map[string]any {
-	out := map[string]any{
-		"specversion": "1.0", "id": e.ID, "type": e.Type, "subject": e.Stream, "time": timeText(e.Time),
-		"source": "/fleets/" + c.fleet, "position": e.Position, "revision": e.Revision, "actor": e.Actor,
-	}
-	for name, value := range e.Extensions {
-		out[name] = value
-	}
-	for name, value := range map[string]string{
-		"source": e.Source, "time": e.SourceTime, "datacontenttype": e.DataContentType, "dataschema": e.DataSchema,
-		"data_base64": e.DataBase64, "correlationid": e.CorrelationID, "causationid": e.CausationID,
-	} {
-		if value != "" {
-			out[name] = value
-		}
-	}
-	if e.Data != nil {
-		out["data"] = e.Data
-	}
-	if e.Erased {
-		out["erased"] = true
-	}
-	return out
 }
 
 const (
@@ -240,7 +216,9 @@ func (c *call) listEvents() error {
 		}
 		batch := make([]map[string]any, len(found.items))
 		for i, e := range found.items {
-			batch[i] = c.cloudEvent(e)
+			if batch[i], err = events.CloudEvent(e.record); err != nil {
+				return err
+			}
 		}
 		c.send(http.StatusOK, cloudEventBatchType, batch)
 		return nil
@@ -273,7 +251,11 @@ func (c *call) getEvent() error {
 		return err
 	}
 	if c.wantsCloudEvents() {
-		c.send(http.StatusOK, cloudEventType, c.cloudEvent(e))
+		ce, err := events.CloudEvent(e.record)
+		if err != nil {
+			return err
+		}
+		c.send(http.StatusOK, cloudEventType, ce)
 		return nil
 	}
 	c.reply(http.StatusOK, e)

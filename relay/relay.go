@@ -14,6 +14,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/events/seal"
+	"fleetledger/relay/bus"
 )
 
 // Config says how a relay behaves.
@@ -32,6 +33,9 @@ type Config struct {
 	// RootEvery is after how many events a root over the heads of all streams is
 	// recorded; 0 means 10,000.
 	RootEvery events.Position
+	// SubscriptionDirs are where the deliveries of the fleets keep their cursors, by
+	// name; those of a fleet without one are kept in memory.
+	SubscriptionDirs map[string]string
 	// Logger is told what went wrong inside; nil means slog.Default().
 	Logger *slog.Logger
 	// Heartbeat is how often a silent event stream says that it is alive; 0 means
@@ -77,6 +81,7 @@ type Relay struct {
 	doc     *document
 	streams streams
 	audits  audits
+	buses   map[string]*bus.Bus
 
 	signatures map[string]*signatures // by fleet
 }
@@ -87,6 +92,10 @@ func New(fleets map[string]*commands.Ledger, cfg Config) *Relay {
 	s.signatures = map[string]*signatures{}
 	for name, ledger := range fleets {
 		s.signatures[name] = newSignatures(ledger.Log().Now())
+	}
+	s.buses = map[string]*bus.Bus{}
+	for name, ledger := range fleets {
+		s.buses[name] = bus.New(bus.Config{Ledger: ledger, Dir: s.cfg.SubscriptionDirs[name], Logger: s.cfg.Logger.With("fleet", name)})
 	}
 	s.doc = newDocument(s.cfg.Version)
 	s.audits.start()
@@ -125,6 +134,11 @@ func (s *Relay) Run(ctx context.Context) error {
 	for name, ledger := range s.fleets {
 		fleets.Go(func() { s.sweep(ctx, name, ledger) })
 		fleets.Go(func() { s.rootHeads(ctx, name, ledger) })
+		fleets.Go(func() {
+			if err := s.buses[name].Run(ctx); err != nil && ctx.Err() == nil {
+				s.cfg.Logger.Error("subscriptions are not run any more", "fleet", name, "error", err)
+			}
+		})
 	}
 	fleets.Go(func() {
 		every(ctx, sweepInterval, s.streams.endStale)

@@ -148,6 +148,8 @@ func (s *Relay) routes() {
 		summary: "Erase an event's payload, for good",
 		about:   "Action payload.erase. The event, its header and every proof stay; the payload goes from every view, answer and file. 422 NOT_ERASABLE for what decisions rest on, such as authority, gates and approvals, and for a task that is not settled; 409 ALREADY_ERASED."}, (*call).eraseEvent)
 
+	s.subscriptionRoutes()
+
 	s.handle(&operation{method: "GET", path: "/log/checkpoint", id: "getCheckpoint", tag: "proofs", media: []string{"text/plain"},
 		summary: "The signed head of the log", about: "C2SP tlog-checkpoint. It covers everything that was acknowledged."}, (*call).getCheckpoint)
 	s.handle(&operation{method: "GET", path: "/log/tile/*", rest: "tile", id: "getTile", tag: "proofs", media: []string{"application/octet-stream"},

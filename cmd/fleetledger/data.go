@@ -34,6 +34,7 @@ import (
 //	fleets/NAME/root.token  that of another fleet's root
 //	fleets/NAME/checkpoint.key  what signs the fleet's checkpoints, mode 0600
 //	fleets/NAME/checkpoint  the newest of them
+//	fleets/NAME/subscriptions/  how far deliveries are, and the key of webhooks, mode 0600
 const (
 	formatName    = "format"
 	formatPrefix  = "fleetledger data, format "
@@ -41,6 +42,8 @@ const (
 	fleetsName    = "fleets"
 	defaultFleet  = "default"
 	rootTokenName = "root.token"
+	// subscriptionsName is where a fleet's deliveries keep their cursors.
+	subscriptionsName = "subscriptions"
 )
 
 // checkData refuses a directory that is not a data directory of this program. It

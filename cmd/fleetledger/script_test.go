@@ -59,6 +59,7 @@ func endWithParent(parent int) {
 //	alive FILE yes|no        wait until the process whose id the file holds is, or is not, there
 //	settled TASK VERDICT     wait until the task is settled; it must be with this verdict
 //	await FILE REGEXP        wait until the file matches
+//	until REGEXP COMMAND...  run the command until its stdout matches
 //	capture NAME REGEXP      set NAME to the first group of the match in the last stdout
 //	flip DIR TEXT            change one byte of TEXT where it lies in a file under DIR
 //	mode FILE PERM           check the file's permissions
@@ -85,6 +86,7 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"relay": cmdRelay, "agent": cmdAgent, "pairedagent": cmdPairedAgent, "term": cmdTerm, "kill9": cmdKill9,
 			"asked": cmdAsked, "ended": cmdEnded, "alive": cmdAlive, "settled": cmdSettled, "misuse": cmdMisuse, "certificate": cmdCertificate, "await": cmdAwait, "capture": cmdCapture, "flip": cmdFlip, "mode": cmdMode,
+			"until": cmdUntil,
 		},
 	})
 }
@@ -305,6 +307,23 @@ func await(file, pattern string, ended <-chan struct{}) error {
 			return errors.New("it ended before it was ready")
 		case <-ctx.Done():
 			return fmt.Errorf("%s never matched %s:\n%s", file, pattern, b)
+		}
+	}
+}
+
+func cmdUntil(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: until REGEXP COMMAND...")
+	}
+	re, err := regexp.Compile("(?m)" + args[0])
+	ts.Check(err)
+	for limit := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
+		ts.Check(ts.Exec(args[1], args[2:]...))
+		switch out := ts.ReadFile("stdout"); {
+		case re.MatchString(out):
+			return
+		case time.Now().After(limit):
+			ts.Fatalf("it never printed %s, but:\n%s", args[0], out)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path/filepath"
 	"runtime/debug"
 	"slices"
 	"strings"
@@ -142,8 +143,13 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 	}()
 
+	cursors := map[string]string{}
+	for name := range fleets {
+		cursors[name] = filepath.Join(fleetDir(a.data, name), subscriptionsName)
+	}
 	rel := relay.New(fleets, relay.Config{
 		Version: version(), Logger: logger, Seals: seals, Hosts: f.publicHosts, Backup: a.backupOf(fleets), RootEvery: events.Position(f.rootEvery),
+		SubscriptionDirs: cursors,
 	})
 	server := relay.NewServer(rel.Handler())
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)

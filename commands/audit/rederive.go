@@ -44,6 +44,18 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		a.paired(r, e)
 	case events.SettingsChanged:
 		a.optional(r, e.Permit, a.foundingAppend(), "fleet.configure")
+	case events.SubscriptionCreated:
+		a.permit(r, e.Permit, "fleet.configure")
+	case events.SubscriptionPaused:
+		a.permit(r, e.Permit, "fleet.configure")
+	case events.SubscriptionResumed:
+		a.permit(r, e.Permit, "fleet.configure")
+	case events.SubscriptionRemoved:
+		a.permit(r, e.Permit, "fleet.configure")
+	case events.SubscriptionReplayed:
+		a.permit(r, e.Permit, "fleet.configure")
+	case events.SubscriptionParked:
+		a.permit(r, e.Permit, "fleet.configure")
 	case events.GateDecided:
 		a.gateDecided(r, e)
 	case events.ApprovalRequested:
