@@ -29,7 +29,8 @@ import (
 
 // A backup is a directory with the layout of a data directory, and a list of its
 // files with their sums. It holds what a relay needs to go on as the same one: the
-// logs, the keys that sign them, the newest checkpoints and root's tokens. It lacks
+// logs, the keys that sign them, the newest checkpoints, root's tokens and how far
+// deliveries are. It lacks
 // what can be made again.
 const manifestName = "backup.json"
 
@@ -256,7 +257,10 @@ func sendBackup(ctx context.Context, w io.Writer, dir string, logs map[string]*p
 // directory, with slashes.
 func keptFiles(dir, fleet string) []string {
 	var kept []string
-	for _, path := range []string{rootTokenFile(dir, fleet), keyFile(dir, fleet), checkpointFile(dir, fleet)} {
+	// How far deliveries are, too: after a restore they go on from there. Glob fails
+	// on a bad pattern only.
+	deliveries, _ := filepath.Glob(filepath.Join(fleetDir(dir, fleet), subscriptionsName, "*.[jk]*"))
+	for _, path := range append([]string{rootTokenFile(dir, fleet), keyFile(dir, fleet), checkpointFile(dir, fleet)}, deliveries...) {
 		if name, err := filepath.Rel(dir, path); err == nil {
 			kept = append(kept, filepath.ToSlash(name))
 		}
