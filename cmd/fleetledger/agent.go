@@ -17,11 +17,52 @@ import (
 	"fleetledger/events"
 )
 
+// agentFlags say what an agent is and may do.
+type agentFlags struct {
+	machine, state, code string
+	allow, roots         []string
+	parallel             int
+	drain                time.Duration
+}
+
+func (f *agentFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.machine, "machine", "", "id of this machine")
+	flags.StringVar(&f.code, "pair", "", "redeem this pairing code first")
+	flags.StringArrayVar(&f.allow, "allow", nil, "program that may be run, as tasks name it (repeat)")
+	flags.StringArrayVar(&f.roots, "root", nil, "directory under which commands may run (repeat; default: the working directory)")
+	flags.StringVar(&f.state, "state", "", "state directory (default: fleetledger/MACHINE in the user's configuration directory)")
+	flags.DurationVar(&f.drain, "drain", 0, "how long running commands may go on when the agent is to stop")
+	flags.IntVar(&f.parallel, "parallel", 1, "how many commands run at once")
+}
+
+// check refuses flags that cannot be meant, and completes the machine.
+func (f *agentFlags) check() error {
+	if f.code != "" {
+		named, err := pairedMachine(f.code)
+		if err != nil {
+			return err
+		}
+		if f.machine != "" && f.machine != named {
+			return misused("--pair is a code for %s, not for %s", named, f.machine)
+		}
+		f.machine = named
+	}
+	switch {
+	case f.machine == "":
+		return misused("which machine is this? Give --machine ID, or --pair CODE")
+	case !events.ValidID(f.machine):
+		return misused("--machine %q is not an id", f.machine)
+	case f.drain < 0:
+		return misused("--drain is a duration such as 30s")
+	case f.parallel < 1:
+		return misused("--parallel is at least 1")
+	}
+	return nil
+}
+
 func (a *app) agentCommand() *cobra.Command {
-	var machine, state, code string
-	var allow, roots []string
-	var parallel int
-	var drain time.Duration
+	var f agentFlags
 	cmd := &cobra.Command{
 		Use:   "agent --machine ID|--pair CODE [--allow PROGRAM]... [--root DIR]...",
 		Short: "Take this machine's offers, run them and report",
@@ -48,67 +89,42 @@ started/.`),
   fleetledger agent --pair default~m1~7h4kq2... --allow go --root /srv/project`,
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
-			if code != "" {
-				named, err := pairedMachine(code)
-				if err != nil {
-					return err
-				}
-				if machine != "" && machine != named {
-					return misused("--pair is a code for %s, not for %s", named, machine)
-				}
-				machine = named
+			if err := f.check(); err != nil {
+				return err
 			}
-			if machine == "" {
-				return misused("which machine is this? Give --machine ID, or --pair CODE")
-			}
-			if !events.ValidID(machine) {
-				return misused("--machine %q is not an id", machine)
-			}
-			if drain < 0 {
-				return misused("--drain is a duration such as 30s")
-			}
-			if parallel < 1 {
-				return misused("--parallel is at least 1")
-			}
-			policy, err := runner.NewPolicy(allow, roots)
+			policy, err := runner.NewPolicy(f.allow, f.roots)
 			if err != nil {
 				return err
 			}
-			if state == "" {
-				if state, err = defaultState(machine); err != nil {
+			if f.state == "" {
+				if f.state, err = defaultState(f.machine); err != nil {
 					return err
 				}
 			}
-			client, err := a.machineClient(cmd, machine, state, code)
+			client, err := a.machineClient(cmd, f.machine, f.state, f.code)
 			if err != nil {
 				return err
 			}
 			logger := a.newLogger(slog.LevelInfo)
-			if len(allow) == 0 {
+			if len(f.allow) == 0 {
 				logger.Warn("this machine allows no program: every task is refused; start the agent with --allow PROGRAM")
 			}
 			worker, err := agent.New(client, agent.Config{
-				Machine: machine, Policy: policy, StateDir: state, Version: version(), Parallel: parallel, Drain: drain, Logger: logger,
+				Machine: f.machine, Policy: policy, StateDir: f.state, Version: version(), Parallel: f.parallel, Drain: f.drain, Logger: logger,
 			})
 			if err != nil {
 				return tryNext(err, "a directory of its own, that can be written to, with --state DIR")
 			}
 			err = worker.Run(cmd.Context())
 			if p, ok := errors.AsType[*agent.Problem](err); ok && (p.Status == 401 || p.Status == 403) {
-				return tryNext(fmt.Errorf("the relay does not let this agent take the offers of %s: %w", machine, err),
-					"fleetledger actors pair "+machine+", then fleetledger agent --pair CODE; or fleetledger actors register "+machine+" --kind machine --level 10 --save-token "+machine+".token, then give that file with --token-file")
+				return tryNext(fmt.Errorf("the relay does not let this agent take the offers of %s: %w", f.machine, err),
+					"fleetledger actors pair "+f.machine+", then fleetledger agent --pair CODE; or fleetledger actors register "+f.machine+" --kind machine --level 10 --save-token "+f.machine+".token, then give that file with --token-file")
 			}
 			return err
 		}),
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&machine, "machine", "", "id of this machine")
-	flags.StringVar(&code, "pair", "", "redeem this pairing code first")
-	flags.StringArrayVar(&allow, "allow", nil, "program that may be run, as tasks name it (repeat)")
-	flags.StringArrayVar(&roots, "root", nil, "directory under which commands may run (repeat; default: the working directory)")
-	flags.StringVar(&state, "state", "", "state directory (default: fleetledger/MACHINE in the user's configuration directory)")
-	flags.DurationVar(&drain, "drain", 0, "how long running commands may go on when the agent is to stop")
-	flags.IntVar(&parallel, "parallel", 1, "how many commands run at once")
+	f.add(cmd)
+	cmd.AddCommand(a.agentInstallCommand(), a.agentUninstallCommand())
 	return cmd
 }
 

@@ -52,6 +52,7 @@ func endWithParent(parent int) {
 //	agent MACHINE [FLAG...]  start an agent with MACHINE.token and wait for its offers
 //	pairedagent MACHINE [FLAG...]
 //	                         the same without a token
+//	service MACHINE UNIT     start what a unit of systemd starts, and wait for its offers
 //	term relay|MACHINE       send SIGTERM; it must end with exit code 0
 //	kill9 relay|MACHINE      send SIGKILL
 //	asked MACHINE            send SIGTERM and do not wait
@@ -84,7 +85,7 @@ func TestScript(t *testing.T) {
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"relay": cmdRelay, "agent": cmdAgent, "pairedagent": cmdPairedAgent, "term": cmdTerm, "kill9": cmdKill9,
+			"relay": cmdRelay, "agent": cmdAgent, "pairedagent": cmdPairedAgent, "service": cmdService, "term": cmdTerm, "kill9": cmdKill9,
 			"asked": cmdAsked, "ended": cmdEnded, "alive": cmdAlive, "settled": cmdSettled, "misuse": cmdMisuse, "certificate": cmdCertificate, "await": cmdAwait, "capture": cmdCapture, "flip": cmdFlip, "mode": cmdMode,
 			"until": cmdUntil,
 		},
@@ -200,6 +201,21 @@ func cmdPairedAgent(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: pairedagent MACHINE [FLAG...]")
 	}
 	startAgent(ts, args[0], args[1:])
+}
+
+func cmdService(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: service MACHINE UNIT")
+	}
+	_, line, _ := strings.Cut(ts.ReadFile(args[1]), "\nExecStart=")
+	line, _, _ = strings.Cut(line, "\n")
+	var words []string
+	for i, part := range strings.Split(line, `"`) { // none of them holds a quote here
+		if i%2 == 1 {
+			words = append(words, part)
+		}
+	}
+	scriptOf(ts).start(ts, args[0], `msg="taking offers"`, false, words[1:])
 }
 
 func startAgent(ts *testscript.TestScript, machine string, args []string) {
