@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"io"
 	"io/fs"
 	"log/slog"
@@ -27,6 +28,7 @@ import (
 	"fleetledger/events"
 	"fleetledger/events/memlog"
 	"fleetledger/projections"
+	"fleetledger/projections/sqlview"
 	"fleetledger/relay"
 )
 
@@ -37,6 +39,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type world struct {
 	*testing.T
 	ledger *commands.Ledger
+	view   *sqlview.View
 	server *httptest.Server
 	token  string
 	root   string // where m1 runs commands
@@ -88,7 +91,12 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.token = r.Secret
-	rel := relay.New(map[string]*commands.Ledger{"default": ledger}, relay.Config{Logger: slog.New(slog.NewTextHandler(w.log, nil))})
+	view, err := sqlview.Open(log, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.view = view
+	rel := relay.New(map[string]*commands.Ledger{"default": ledger}, relay.Config{Views: map[string]*sqlview.View{"default": view}, Logger: slog.New(slog.NewTextHandler(w.log, nil))})
 	w.server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
 		if f := w.front.Load(); f != nil {
 			(*f)(rw, req, rel.Handler())
@@ -104,7 +112,7 @@ func newWorld(t *testing.T) *world {
 		w.server.Close()
 		stop()
 		sweeping.Wait()
-		if err := log.Close(); err != nil {
+		if err := errors.Join(view.Close(), log.Close()); err != nil {
 			t.Error(err)
 		}
 		if t.Failed() {

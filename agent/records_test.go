@@ -15,6 +15,7 @@ import (
 	"fleetledger/agent"
 	"fleetledger/events"
 	"fleetledger/projections"
+	"fleetledger/projections/sqlview"
 )
 
 func offlineRecord(argv ...string) events.MemoryRecord {
@@ -26,7 +27,15 @@ func offlineRecord(argv ...string) events.MemoryRecord {
 }
 
 func (w *world) runs() []projections.Run {
-	runs, _ := w.ledger.State().Runs(projections.Page{At: w.ledger.State().Position(), Limit: 100}, projections.RunFilter{})
+	w.Helper()
+	at := w.ledger.Log().Durable()
+	if err := w.view.Wait(w.Context(), at); err != nil {
+		w.Fatal(err)
+	}
+	runs, _, err := w.view.Runs(w.Context(), projections.Page{At: at, Limit: 100}, sqlview.RunFilter{})
+	if err != nil {
+		w.Fatal(err)
+	}
 	return runs
 }
 

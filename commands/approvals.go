@@ -3,7 +3,6 @@ package commands
 import (
 	"context"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -251,31 +250,28 @@ func (p Standpoint) MaySettle(actor string, a *projections.Approval) (bool, stri
 	return code == "", why
 }
 
-// TriedBefore lists the newest runs, as of position at (0: now), of what an
-// approval asks to run, on the machines it asks for.
-func (l *Ledger) TriedBefore(s Subject, at events.Position, limit int) []projections.Run {
-	if at == 0 {
-		at = l.state.Position()
-	}
-	var out []projections.Run
-	add := func(machine string, argv []string) {
-		runs, _ := l.state.Runs(projections.Page{At: at, Limit: limit},
-			projections.RunFilter{Machine: machine, Command: projections.CommandLine(argv)})
-		out = append(out, runs...)
-	}
+// MachineCommand is a command on the machine that is to run it.
+type MachineCommand struct {
+	Machine string
+	Argv    []string
+}
+
+// Commands lists what an approval asks to run, for each machine that it asks for.
+func (s Subject) Commands() []MachineCommand {
 	if s.Task != nil {
+		var list []MachineCommand
 		for i, m := range s.Task.Command.Targets {
-			add(m, s.Task.Argv(i))
+			list = append(list, MachineCommand{m, s.Task.Argv(i)})
 		}
-	} else if machine, ok := strings.CutPrefix(s.Approval.Actions[0], "task.submit."); ok {
-		// A command to run where it was asked about; another question has no argv.
-		var asked struct {
-			Argv []string `json:"argv"`
-		}
-		if json.Unmarshal(s.Approval.Command, &asked) == nil && len(asked.Argv) > 0 {
-			add(machine, asked.Argv)
-		}
+		return list
 	}
-	slices.SortFunc(out, func(a, b projections.Run) int { return int(int64(b.Position) - int64(a.Position)) })
-	return out[:min(limit, len(out))]
+	machine, ok := strings.CutPrefix(s.Approval.Actions[0], "task.submit.")
+	// A command to run where it was asked about; another question has no argv.
+	var asked struct {
+		Argv []string `json:"argv"`
+	}
+	if !ok || json.Unmarshal(s.Approval.Command, &asked) != nil || len(asked.Argv) == 0 {
+		return nil
+	}
+	return []MachineCommand{{machine, asked.Argv}}
 }

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,7 +32,11 @@ type ReviseSection struct {
 // SECTION_CHANGED, SECRET_IN_TEXT, PAYLOAD_TOO_LARGE, and what gates answer.
 func (l *Ledger) ReviseSection(ctx context.Context, caller Caller, c ReviseSection) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
-		if problems := append(c.problems(), l.unknownEvidence(c.Evidence)...); len(problems) > 0 {
+		unknown, err := l.unknownEvidence(ctx, c.Evidence)
+		if err != nil {
+			return decided{}, err
+		}
+		if problems := append(c.problems(), unknown...); len(problems) > 0 {
 			return decided{}, invalid(problems...)
 		}
 		doc := l.state.Collective()
@@ -195,14 +200,19 @@ func isDate(s string) bool {
 }
 
 // unknownEvidence names what is neither a record nor a task.
-func (l *Ledger) unknownEvidence(ids []string) []events.Problem {
-	var bad []events.Problem
+func (l *Ledger) unknownEvidence(ctx context.Context, ids []string) (bad []events.Problem, err error) {
 	for i, id := range ids {
-		if _, ok := l.state.RunByID(id); !ok && !l.state.HasTask(id) {
+		if l.state.HasTask(id) {
+			continue
+		}
+		_, _, err := l.record(ctx, id)
+		if r, ok := errors.AsType[*Refusal](err); ok && r.Code == "RECORD_NOT_FOUND" {
 			bad = append(bad, problem(fmt.Sprintf("/evidence/%d", i), "UNKNOWN_RECORD", "no record or task %q; see GET /v1/memory", id))
+		} else if err != nil {
+			return nil, err
 		}
 	}
-	return bad
+	return bad, nil
 }
 
 // Collective is the document as of a position (0: now).

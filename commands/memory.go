@@ -117,7 +117,11 @@ func (l *Ledger) Conclude(ctx context.Context, caller Caller, c Conclude) (Resul
 			return decided{}, err
 		}
 		if c.Supersedes != "" {
-			if _, ok := l.state.ConclusionByID(c.Supersedes); !ok {
+			e, _, err := l.eventByID(ctx, c.Supersedes)
+			if err != nil {
+				return decided{}, err
+			}
+			if _, ok := e.(events.ConclusionRecorded); !ok {
 				return decided{}, invalid(problem("/supersedes", "UNKNOWN_CONCLUSION", "no conclusion %q", c.Supersedes))
 			}
 		}
@@ -151,11 +155,7 @@ func (l *Ledger) concludedOn(ctx context.Context, about *events.About) (events.S
 	case (about.TaskID == "") == (about.RecordID == ""):
 		return "", nil, invalid(problem("/about", "CONTRADICTION", "names exactly one of task_id and record_id, or is null"))
 	case about.RecordID != "":
-		run, ok := l.state.RunByID(about.RecordID)
-		if !ok {
-			return "", nil, refuse(NotFound, "RECORD_NOT_FOUND", "no record %q; see GET /v1/memory", about.RecordID)
-		}
-		return streamOf(run), &events.Subject{Argv: run.Argv, ExitCode: run.ExitCode, At: run.EndedAt}, nil
+		return l.record(ctx, about.RecordID)
 	}
 	t, err := l.Task(ctx, about.TaskID, 0)
 	if err != nil {
@@ -164,11 +164,40 @@ func (l *Ledger) concludedOn(ctx context.Context, about *events.About) (events.S
 	return t.Stream, subjectOf(t), nil
 }
 
-func streamOf(run projections.Run) events.Stream {
-	if run.TaskID != "" && run.Attempt > 0 {
-		return events.TaskStream(run.TaskID)
+// record finds a finished run in the log: the stream it lies in, and enough of it
+// to be read alone.
+func (l *Ledger) record(ctx context.Context, id string) (events.Stream, *events.Subject, error) {
+	e, rec, err := l.eventByID(ctx, id)
+	if err != nil {
+		return "", nil, err
 	}
-	return events.MachineStream(run.Machine)
+	switch e := e.(type) {
+	case events.MemoryRecorded:
+		return rec.Header.Stream, &events.Subject{Argv: e.Record.Argv, ExitCode: e.Record.ExitCode, At: e.Record.EndedAt}, nil
+	case events.TaskReported:
+		task, _ := entityOf(rec.Header.Stream)
+		t, err := l.Task(ctx, task, 0)
+		if err != nil {
+			return "", nil, err
+		}
+		return rec.Header.Stream, &events.Subject{Argv: t.Argv(t.Leg(e.Machine)), ExitCode: e.Envelope.ExitCode, At: e.Envelope.EndedAt}, nil
+	}
+	return "", nil, refuse(NotFound, "RECORD_NOT_FOUND", "no record %q; see GET /v1/memory", id)
+}
+
+// eventByID reads the event with this id; it is nil if there is none, or its
+// payload was erased.
+func (l *Ledger) eventByID(ctx context.Context, id string) (events.Event, events.Record, error) {
+	position, err := l.log.FindID(ctx, id)
+	if err != nil || position == 0 {
+		return nil, events.Record{}, err
+	}
+	recs, err := l.Records(ctx, position, position)
+	if err != nil || recs[0].Erased {
+		return nil, events.Record{}, err
+	}
+	e, err := events.Decode(recs[0])
+	return e, recs[0], err
 }
 
 // subjectOf names a task's command, and its exit code where its legs have one.

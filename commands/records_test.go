@@ -2,7 +2,9 @@ package commands_test
 
 import (
 	"fmt"
+	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/projections"
+	"fleetledger/projections/sqlview"
 )
 
 func keyed(actor, key, request string) commands.Caller {
@@ -181,8 +184,8 @@ func TestMemoryAndConclusions(t *testing.T) {
 	w.ok(conclude("carl", &events.About{RecordID: own.Records[0].Header.ID}, "passes on m1", "")())
 	w.ok(conclude("carl", nil, "nobody has tried windows", "")())
 
-	got := w.State().Tried("go vet ./...", projections.RunFilter{}, 10)
-	if len(got) != 2 || got[0].WhyMatched != projections.MatchedCommand {
+	got := w.tried("go vet ./...")
+	if len(got) != 2 || got[0].WhyMatched != sqlview.MatchedCommand {
 		t.Fatalf("got %+v", got)
 	}
 	m1 := got[0]
@@ -192,10 +195,10 @@ func TestMemoryAndConclusions(t *testing.T) {
 	if m1.Runs != 3 || m1.Succeeded != 2 || m1.Failed != 1 || len(m1.Conclusions) != 3 {
 		t.Errorf("got %+v", m1)
 	}
-	if got := w.State().Tried("linter right", projections.RunFilter{}, 10); len(got) != 1 || got[0].WhyMatched != projections.MatchedWords {
+	if got := w.tried("linter right"); len(got) != 1 || got[0].WhyMatched != sqlview.MatchedWords {
 		t.Errorf("by conclusion: got %+v", got)
 	}
-	if got := w.State().Tried("go build", projections.RunFilter{}, 10); len(got) != 0 {
+	if got := w.tried("go build"); len(got) != 0 {
 		t.Errorf("got %+v", got)
 	}
 	stdout, _, err := w.Output(w.ctx(), m1.Last)
@@ -243,12 +246,33 @@ func TestRecordsNameTheirGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if runs := w.TriedBefore(subject, 0, 5); len(runs) != 3 || runs[0].Gate != events.GateAllowed || runs[0].GateID != allowed {
-		t.Errorf("tried before: %+v", runs)
+	if c := subject.Commands(); len(c) != 1 || c[0].Machine != "ana" || !slices.Equal(c[0].Argv, []string{"ls"}) {
+		t.Errorf("it asks to run %+v", c)
+	}
+	if got := w.tried("ls"); len(got) != 1 || got[0].Runs != 3 || got[0].Last.Gate != events.GateAllowed || got[0].Last.GateID != allowed {
+		t.Errorf("tried before: %+v", got)
 	}
 	w.refused("INVALID", record(events.GateAllowed, id))
 	w.ok(w.settle("carl", approval, events.Granted))
 	w.refused("INVALID", record(events.GateAllowed, id))
 	w.ok(w.SpendGate(w.ctx(), as("ana"), commands.SpendGate{GateID: id, Command: jsontext.Value(`{"argv":["ls"]}`)}))
 	w.ok(record(events.GateAllowed, id)())
+}
+
+// tried asks the view of the world's log.
+func (w *world) tried(q string) []sqlview.Tried {
+	w.t.Helper()
+	v, err := sqlview.Open(w.Log(), "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer v.Close()
+	if err := v.Wait(w.ctx(), w.Log().Durable()); err != nil {
+		w.t.Fatal(err)
+	}
+	found, err := v.Tried(w.ctx(), sqlview.Query{Text: q, Limit: 10})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return found.Answers
 }

@@ -67,13 +67,6 @@ func (s *State) Snapshot() Views {
 	for p, e := range s.erasures {
 		list["erasure "+encode(p)] = encode(e)
 	}
-	memory := map[string]string{}
-	for i, r := range s.index.runs {
-		memory["run "+r.RecordID] = encode(numbered[Run]{i, *r})
-	}
-	for i, c := range s.index.conclusions {
-		memory["conclusion "+c.ID] = encode(numbered[Conclusion]{i, *c})
-	}
 	collective := map[string]string{"revision": encode(s.collective.Revision), "begun": encode(s.collective.begun)}
 	for i, x := range s.collective.list {
 		collective["section "+x.Slug] = encode(numbered[Section]{i, *x})
@@ -87,7 +80,6 @@ func (s *State) Snapshot() Views {
 		{"offers", offers},
 		{"denials", denials},
 		{"lists", list},
-		{"memory", memory},
 		{"collective", collective},
 	}}
 }

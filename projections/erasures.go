@@ -2,7 +2,6 @@ package projections
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -62,32 +61,12 @@ func (tx *tx) applyErasure(r events.Record, e events.PayloadErased) error {
 
 // erase takes what an erased event told out of the lists.
 func (x *index) erase(e events.PayloadErased) {
-	switch e.Type {
-	case events.TaskSubmitted{}.Kind():
+	if e.Type == (events.TaskSubmitted{}).Kind() {
 		x.eraseCommand(strings.TrimPrefix(string(e.Stream), string(events.TaskStream(""))))
-	case events.TaskReported{}.Kind(), events.MemoryRecorded{}.Kind():
-		if r := x.runByID[e.EventID]; r != nil {
-			is := func(o *Run) bool { return o == r }
-			x.runs = slices.DeleteFunc(x.runs, is)
-			x.runsOf[r.Command] = slices.DeleteFunc(x.runsOf[r.Command], is)
-			delete(x.runByID, e.EventID)
-		}
-	case events.ConclusionRecorded{}.Kind():
-		is := func(c *Conclusion) bool { return c.ID == e.EventID }
-		i := slices.IndexFunc(x.conclusions, is)
-		if i < 0 {
-			return
-		}
-		if about := x.conclusions[i].About; about != nil {
-			for _, id := range []string{about.TaskID, about.RecordID} {
-				x.concluded[id] = slices.DeleteFunc(x.concluded[id], is)
-			}
-		}
-		x.conclusions = slices.Delete(x.conclusions, i, i+1)
 	}
 }
 
-// eraseCommand takes a task's command out of the lists: what ran is listed on,
+// eraseCommand takes a task's command out of the lists: the task is listed on,
 // without what it was.
 func (x *index) eraseCommand(task string) {
 	entry := x.taskByID[task]
@@ -99,12 +78,5 @@ func (x *index) eraseCommand(task string) {
 		if id == task {
 			delete(x.gates, gate)
 		}
-	}
-	for _, r := range x.runs {
-		if r.TaskID != task || r.Attempt == 0 {
-			continue
-		}
-		x.runsOf[r.Command] = slices.DeleteFunc(x.runsOf[r.Command], func(o *Run) bool { return o == r })
-		r.Argv, r.Command, r.Tags = nil, "", nil
 	}
 }

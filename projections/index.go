@@ -8,7 +8,7 @@ import (
 )
 
 // index holds what readers page through: a few words and the positions for
-// each task, approval, run and conclusion. The rest is read from the log.
+// each task and approval. The rest is read from the log.
 // Guarded by State.mu.
 type index struct {
 	tasks     []*TaskEntry
@@ -17,18 +17,11 @@ type index struct {
 	approval  map[string]*ApprovalEntry
 	// gates says in which task the gate of a target allowed at once is told.
 	gates map[string]string
-
-	runs        []*Run
-	runByID     map[string]*Run
-	runsOf      map[string][]*Run // by command line
-	conclusions []*Conclusion
-	concluded   map[string][]*Conclusion // by task or record id
 }
 
 func newIndex() index {
 	return index{
 		taskByID: map[string]*TaskEntry{}, approval: map[string]*ApprovalEntry{}, gates: map[string]string{},
-		runByID: map[string]*Run{}, runsOf: map[string][]*Run{}, concluded: map[string][]*Conclusion{},
 	}
 }
 
@@ -100,29 +93,7 @@ func (tx *tx) indexTask(id string, t *Task, r events.Record) {
 		tx.effect(func(s *State) { s.index.taskByID[id].Opened = pos })
 	case events.TaskSettled{}.Kind():
 		tx.effect(func(s *State) { s.index.taskByID[id].Settled = pos })
-	case events.TaskReported{}.Kind():
-		// What Apply has decoded just now.
-		for _, l := range t.Legs {
-			for _, a := range l.Attempts {
-				if a.Report == pos && a.Envelope != nil {
-					tx.indexReport(id, r, events.TaskReported{Machine: l.Machine, Attempt: a.Number, Envelope: *a.Envelope, Late: a.Late})
-				}
-			}
-		}
 	}
-}
-
-// indexLate is indexTask for the events that may follow a task's settlement. Of
-// an erased one nothing is left to list.
-func (tx *tx) indexLate(id string, r events.Record) error {
-	if r.Erased {
-		return nil
-	}
-	e, err := events.Decode(r)
-	if rep, ok := e.(events.TaskReported); ok {
-		tx.indexReport(id, r, rep)
-	}
-	return err
 }
 
 // page returns up to limit entries that lie after the cursor and match, newest

@@ -284,13 +284,9 @@ func (tx *tx) apply(r events.Record) (err error) {
 		return tx.applyTask(strings.TrimPrefix(stream, "task-"), r)
 	case strings.HasPrefix(stream, "gate-"):
 		return tx.applyGate(r)
-	case strings.HasPrefix(stream, "machine-"):
-		return tx.applyMemory(r)
 	case r.Header.Stream == events.CollectiveStream:
-		if tx.collective, err = tx.collective.Apply(r); err != nil {
-			return err
-		}
-		return tx.applyMemory(r)
+		tx.collective, err = tx.collective.Apply(r)
+		return err
 	}
 	if r.Header.Stream == events.LedgerStream {
 		tx.effect(func(s *State) { s.ledgerAt = r.Header.Revision })
@@ -315,15 +311,15 @@ func (tx *tx) apply(r events.Record) (err error) {
 }
 
 func (tx *tx) applyTask(id string, r events.Record) error {
-	if r.Header.Type == (events.ConclusionRecorded{}).Kind() {
-		if err := tx.applyMemory(r); err != nil || tx.task(id) == nil {
-			return err
-		}
-	}
 	before := tx.task(id)
 	if before == nil && r.Header.Type != (events.TaskSubmitted{}).Kind() {
-		// Settled, so not held here any more: a conclusion, or a late report.
-		return tx.indexLate(id, r)
+		// Settled, so not held here any more: a conclusion, or a late report. Of an
+		// erased one nothing is left to look at.
+		if r.Erased {
+			return nil
+		}
+		_, err := events.Decode(r)
+		return err
 	}
 	t, err := before.Apply(r)
 	if err != nil {

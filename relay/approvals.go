@@ -35,6 +35,7 @@ type approvalItem struct {
 	Reason        string         `json:"reason,omitzero" doc:"Of whoever settled it."`
 	Spent         bool           `json:"spent"`
 	TriedBefore   []triedRun     `json:"tried_before" doc:"The newest runs of the same command on the same machines."`
+	TriedUnknown  bool           `json:"tried_before_unknown,omitzero" doc:"True while the view that knows them is behind: tried_before is empty then."`
 	MaySettle     bool           `json:"may_settle" doc:"Whether the reader may."`
 	MayNotBecause string         `json:"may_not_settle_because,omitzero"`
 }
@@ -74,7 +75,7 @@ func (c *call) approval(id string, p commands.Standpoint) (approvalItem, error) 
 		ApprovalID: a.ApprovalID, GateID: a.GateIDs[0], GateIDs: a.GateIDs, Action: a.Actions[0], Actions: a.Actions,
 		RequestedBy: a.RequestedBy, Level: a.Level, RequiredLevel: p.RequiredLevel(a), Scope: orNull(a.Scope), Why: a.Why,
 		Command: a.Command, CommandHash: a.CommandHash, CreatedAt: a.RequestedAt, ExpiresAt: a.ExpiresAt, Status: a.Status(),
-		SettledBy: a.SettledBy, Reason: a.Reason, Spent: a.Spent, TriedBefore: []triedRun{},
+		SettledBy: a.SettledBy, Reason: a.Reason, Spent: a.Spent,
 	}
 	if !a.Pending() {
 		out.SettledAt = &a.SettledAt
@@ -82,12 +83,10 @@ func (c *call) approval(id string, p commands.Standpoint) (approvalItem, error) 
 	if s.Task != nil {
 		out.TaskID = s.Task.ID
 	}
-	for _, r := range c.ledger.TriedBefore(s, c.asOf, triedBeforeLimit) {
-		out.TriedBefore = append(out.TriedBefore, triedRun{
-			RecordID: r.RecordID, TaskID: r.TaskID, Machine: r.Machine, Command: r.Command, Outcome: r.Outcome,
-			ExitCode: r.ExitCode, Masked: r.Masked, EndedAt: r.EndedAt, ElapsedMS: r.ElapsedMS,
-		})
+	if out.TriedBefore, err = c.triedBefore(s); err != nil {
+		return approvalItem{}, err
 	}
+	out.TriedUnknown = out.TriedBefore == nil
 	out.MaySettle, out.MayNotBecause = p.MaySettle(c.token.Actor, a)
 	return out, nil
 }

@@ -55,7 +55,10 @@ func (c *call) listConclusions() (list[conclusionReply], error) {
 		return out, err
 	}
 	out.Scope.About = c.q("about")
-	found, more := c.ledger.State().Conclusions(page, out.Scope.About)
+	found, more, err := c.view().Conclusions(c.ctx(), page, out.Scope.About)
+	if err != nil {
+		return out, c.viewError(err)
+	}
 	for _, x := range found {
 		out.Items = append(out.Items, conclusionOut(x))
 	}

@@ -30,6 +30,7 @@ import (
 	"fleetledger/events/memlog"
 	"fleetledger/events/seal"
 	"fleetledger/projections"
+	"fleetledger/projections/sqlview"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,10 +75,25 @@ func randomness() commands.Random {
 	}
 }
 
+// newView is the view of a log in memory.
+func newView(t *testing.T, log events.Log) *sqlview.View {
+	t.Helper()
+	v, err := sqlview.Open(log, "", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := v.Close(); err != nil {
+			t.Errorf("close the view: %v", err)
+		}
+	})
+	return v
+}
+
 func newFleet(t *testing.T, configure ...func(*Config)) *fleet {
 	t.Helper()
 	f := &fleet{t: t, tokens: map[string]string{}, logged: &lockedText{}, skew: &atomic.Int64{}}
-	ledgers, seals := map[string]*commands.Ledger{}, map[string]*seal.Sealer{}
+	ledgers, seals, views := map[string]*commands.Ledger{}, map[string]*seal.Sealer{}, map[string]*sqlview.View{}
 	for _, name := range []string{"default", "other"} {
 		state := projections.NewState()
 		log, err := memlog.New(memlog.Options{Fleet: name, Fold: state, Now: func() time.Time { return time.Now().Add(time.Duration(f.skew.Load())) }})
@@ -90,13 +106,14 @@ func newFleet(t *testing.T, configure ...func(*Config)) *fleet {
 			t.Fatal(err)
 		}
 		seals[name] = newSealer(t, ledgers[name], log, name)
+		views[name] = newView(t, log)
 		if name == "default" {
 			f.tokens["root"], f.ledger = res.Secret, ledgers[name]
 		} else {
 			f.tokens["other:root"] = res.Secret
 		}
 	}
-	cfg := Config{Version: "test", Seals: seals, Logger: slog.New(slog.NewTextHandler(f.logged, nil)), PositionPatience: 50 * time.Millisecond}
+	cfg := Config{Version: "test", Seals: seals, Views: views, Logger: slog.New(slog.NewTextHandler(f.logged, nil)), PositionPatience: 50 * time.Millisecond}
 	for _, c := range configure {
 		c(&cfg)
 	}

@@ -6,6 +6,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/projections"
+	"fleetledger/projections/sqlview"
 )
 
 type recordMemoryBody struct {
@@ -90,7 +91,10 @@ func (c *call) listMemory() (list[memoryItem], error) {
 	if err := c.memoryIsHere(machine); err != nil {
 		return out, err
 	}
-	runs, more := c.ledger.State().Runs(page, projections.RunFilter{Machine: machine, Repo: out.Scope.Repo, Command: out.Scope.Command})
+	runs, more, err := c.view().Runs(c.ctx(), page, sqlview.RunFilter{Machine: machine, Repo: out.Scope.Repo, Command: out.Scope.Command})
+	if err != nil {
+		return out, c.viewError(err)
+	}
 	for _, r := range runs {
 		item, err := c.memory(r)
 		if err != nil {
@@ -106,27 +110,34 @@ func (c *call) listMemory() (list[memoryItem], error) {
 
 func (c *call) memory(r projections.Run) (memoryItem, error) {
 	stdout, stderr, err := c.ledger.Output(c.ctx(), r)
+	if err != nil {
+		return memoryItem{}, err
+	}
+	conclusions, err := c.conclusionsOn(r)
 	return memoryItem{
 		RecordID: r.RecordID, TaskID: r.TaskID, Attempt: r.Attempt, Position: r.Position, Machine: r.Machine, Argv: r.Argv, Command: r.Command,
 		Cwd: r.Cwd, Repo: r.Repo, Commit: r.Commit, Outcome: r.Outcome, ExitCode: r.ExitCode, Masked: r.Masked,
 		StartedAt: r.StartedAt, EndedAt: r.EndedAt, ElapsedMS: r.ElapsedMS, Stdout: stdout, Stderr: stderr, Tags: r.Tags,
-		ImportedFrom: r.ImportedFrom, Gate: r.Gate, GateID: r.GateID, Late: r.Late, Conclusions: c.conclusionsOn(r),
+		ImportedFrom: r.ImportedFrom, Gate: r.Gate, GateID: r.GateID, Late: r.Late, Conclusions: conclusions,
 	}, err
 }
 
 // conclusionsOn are the newest conclusions about a run or its task.
-func (c *call) conclusionsOn(r projections.Run) []conclusionReply {
+func (c *call) conclusionsOn(r projections.Run) ([]conclusionReply, error) {
 	out := []conclusionReply{}
 	for _, id := range []string{r.RecordID, r.TaskID} {
 		if id == "" {
 			continue
 		}
-		about, _ := c.ledger.State().Conclusions(projections.Page{At: c.asOf, Limit: conclusionsShown}, id)
+		about, _, err := c.view().Conclusions(c.ctx(), projections.Page{At: c.asOf, Limit: conclusionsShown}, id)
+		if err != nil {
+			return nil, c.viewError(err)
+		}
 		for _, x := range about {
 			out = append(out, conclusionOut(x))
 		}
 	}
-	return out
+	return out, nil
 }
 
 // commandLine is the parameter argv as one line: given once it is a line as the
@@ -145,8 +156,9 @@ func (c *call) memoryIsHere(machine string) error {
 	if machine == "" {
 		return nil
 	}
-	if runs, _ := c.ledger.State().Runs(projections.Page{At: c.asOf, Limit: 1}, projections.RunFilter{Machine: machine}); len(runs) > 0 {
-		return nil
+	runs, _, err := c.view().Runs(c.ctx(), projections.Page{At: c.asOf, Limit: 1}, sqlview.RunFilter{Machine: machine})
+	if err != nil || len(runs) > 0 {
+		return c.viewError(err)
 	}
 	auth, err := c.authority()
 	if err != nil {
@@ -177,7 +189,7 @@ type triedAnswer struct {
 	LastAt      time.Time         `json:"last_at"`
 	Last        triedLast         `json:"last"`
 	Conclusions []conclusionReply `json:"conclusions"`
-	WhyMatched  string            `json:"why_matched" enum:"same_command,same_phrase,same_words"`
+	WhyMatched  string            `json:"why_matched" enum:"same_command,same_phrase,same_words,same_substring"`
 }
 
 type triedLast struct {
@@ -203,7 +215,12 @@ func (c *call) tried() (triedReply, error) {
 	if err := c.memoryIsHere(out.Scope.Machine); err != nil {
 		return out, err
 	}
-	for _, t := range c.ledger.State().Tried(out.Scope.Query, projections.RunFilter{Machine: out.Scope.Machine, Repo: out.Scope.Repo}, limit) {
+	found, err := c.view().Tried(c.ctx(), sqlview.Query{Text: out.Scope.Query, Machine: out.Scope.Machine, Repo: out.Scope.Repo, Limit: limit})
+	if err != nil {
+		return out, c.viewError(err)
+	}
+	c.folded, out.Scope.To = found.Position, found.Position
+	for _, t := range found.Answers {
 		stdout, stderr, err := c.ledger.Output(c.ctx(), t.Last)
 		if err != nil {
 			return out, err

@@ -14,6 +14,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/events/seal"
+	"fleetledger/projections/sqlview"
 	"fleetledger/relay/bus"
 )
 
@@ -36,6 +37,9 @@ type Config struct {
 	// SubscriptionDirs are where the deliveries of the fleets keep their cursors, by
 	// name; those of a fleet without one are kept in memory.
 	SubscriptionDirs map[string]string
+	// Views are the read models of the fleets, by name. What is asked of the view of a
+	// fleet without one is answered 503 VIEW_BEHIND.
+	Views map[string]*sqlview.View
 	// Logger is told what went wrong inside; nil means slog.Default().
 	Logger *slog.Logger
 	// Heartbeat is how often a silent event stream says that it is alive; 0 means
@@ -44,7 +48,8 @@ type Config struct {
 	// StreamPatience is how long the reader of an event stream may take nothing of
 	// what it is sent before the stream ends; 0 means 30 s.
 	StreamPatience time.Duration
-	// PositionPatience is how long a read waits for its min_position; 0 means 5 s.
+	// PositionPatience is how long a read waits for its min_position, and for the view
+	// to follow; 0 means 5 s.
 	PositionPatience time.Duration
 }
 

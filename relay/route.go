@@ -49,6 +49,9 @@ type operation struct {
 	bodyless bool
 	// media are the content types of the body; none means application/json.
 	media []string
+	// view is true for what is answered from the fleet's view: it waits until the view
+	// has folded what was recorded when the request came.
+	view bool
 	// text is a media type that the answer has too, as text.
 	text string
 	// conditional is true if it takes the header If-Match.
@@ -70,6 +73,11 @@ type call struct {
 	token  projections.Token
 	// claims are what a device has signed, nil for a bearer token.
 	claims *devicekey.Claims
+
+	// folded is the position of the view that the answer is from, 0 if it is from none.
+	folded events.Position
+	// viewLate is true once the view was waited for in vain.
+	viewLate bool
 
 	query url.Values
 	// at is the position that the caller asks about, 0 for none; asOf the one that
@@ -148,11 +156,16 @@ func (c *call) enter() error {
 	if err := c.parseQuery(); err != nil {
 		return err
 	}
-	if c.op.method != http.MethodGet {
+	if c.op.method != http.MethodGet && !c.op.view {
 		return nil
 	}
 	if err := c.awaitPosition(); err != nil {
 		return err
+	}
+	if c.op.view {
+		if err := c.awaitView(); err != nil {
+			return err
+		}
 	}
 	return c.parseAt()
 }
@@ -284,6 +297,9 @@ func (c *call) parseAt() error {
 		return malformed("AT_NOT_SUPPORTED", "this question is answered as of now only; GET /v1/memory takes at")
 	case err != nil:
 		return err
+	case !ok && c.op.view:
+		c.asOf = c.folded
+		return nil
 	case !ok:
 		c.asOf = c.ledger.State().Position()
 		return nil
@@ -435,7 +451,7 @@ var (
 )
 
 // headers sets what every answer carries. The position is read last, so that it
-// covers what the answer tells of.
+// covers what the answer tells of; what a view answers is as of the view's.
 func (c *call) headers(contentType string) {
 	c.wrote = true
 	h := c.w.Header()
@@ -446,6 +462,10 @@ func (c *call) headers(contentType string) {
 	}
 	h["X-Content-Type-Options"] = noSniff
 	if c.ledger != nil {
-		h.Set("Ledger-Position", strconv.FormatUint(uint64(c.ledger.Log().Durable()), 10))
+		position := c.folded
+		if position == 0 {
+			position = c.ledger.Log().Durable()
+		}
+		h.Set("Ledger-Position", strconv.FormatUint(uint64(position), 10))
 	}
 }

@@ -91,18 +91,18 @@ func (s *Relay) routes() {
 
 	write(s, operation{method: "POST", path: "/v1/memory", id: "recordMemory", tag: "memory", status: http.StatusCreated, waits: true,
 		summary: "Remember a finished run", about: "Action memory.record. Secrets in its words, tails, tags and directory are masked."}, (*call).recordMemory)
-	read(s, operation{method: "GET", path: "/v1/memory", id: "listMemory", tag: "memory",
+	read(s, operation{method: "GET", path: "/v1/memory", id: "listMemory", tag: "memory", view: true,
 		query: with(listParams, param{name: "machine", about: "Runs on this machine."},
 			param{name: "argv", repeated: true, about: "Runs of exactly this command: one line as the answers show it, or once for each word."},
 			param{name: "repo", about: "Runs in this repository."}),
 		summary: "List finished runs, newest first"}, (*call).listMemory)
-	read(s, operation{method: "GET", path: "/v1/tried", id: "tried", tag: "memory", nowOnly: true,
+	read(s, operation{method: "GET", path: "/v1/tried", id: "tried", tag: "memory", nowOnly: true, view: true,
 		query: []param{{name: "q", about: "A command, a phrase or words; all runs if absent."}, {name: "machine", about: "Runs on this machine."},
 			{name: "repo", about: "Runs in this repository."}, limitParam, minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
 		summary: "What did we already try?"}, (*call).tried)
 	write(s, operation{method: "POST", path: "/v1/conclusions", id: "conclude", tag: "memory", status: http.StatusCreated, waits: true,
 		summary: "Say what a result meant", about: "Action conclusion.record; not for machines and what is derived from them. 422 SECRET_IN_TEXT says where it holds a secret; nothing is recorded."}, (*call).conclude)
-	read(s, operation{method: "GET", path: "/v1/conclusions", id: "listConclusions", tag: "memory",
+	read(s, operation{method: "GET", path: "/v1/conclusions", id: "listConclusions", tag: "memory", view: true,
 		query:   with(listParams, param{name: "about", about: "Those about this task or record."}),
 		summary: "List conclusions, newest first"}, (*call).listConclusions)
 

@@ -35,6 +35,8 @@ import (
 //	fleets/NAME/checkpoint.key  what signs the fleet's checkpoints, mode 0600
 //	fleets/NAME/checkpoint  the newest of them
 //	fleets/NAME/subscriptions/  how far deliveries are, and the key of webhooks, mode 0600
+//	fleets/NAME/view/       the fleet's read model, see package sqlview. It can be
+//	                        removed while nobody serves it, and is made again
 const (
 	formatName    = "format"
 	formatPrefix  = "fleetledger data, format "

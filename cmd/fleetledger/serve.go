@@ -143,12 +143,17 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 	}()
 
+	views, err := openViews(a.data, fleets, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closeViews(views)) }()
 	cursors := map[string]string{}
 	for name := range fleets {
 		cursors[name] = filepath.Join(fleetDir(a.data, name), subscriptionsName)
 	}
 	rel := relay.New(fleets, relay.Config{
-		Version: version(), Logger: logger, Seals: seals, Hosts: f.publicHosts, Backup: a.backupOf(fleets), RootEvery: events.Position(f.rootEvery),
+		Version: version(), Logger: logger, Seals: seals, Views: views, Hosts: f.publicHosts, Backup: a.backupOf(fleets), RootEvery: events.Position(f.rootEvery),
 		SubscriptionDirs: cursors,
 	})
 	server := relay.NewServer(rel.Handler())

@@ -1,0 +1,330 @@
+package sqlview
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"fleetledger/events"
+)
+
+const (
+	// batchEvents and batchBytes bound a transaction.
+	batchEvents = 5000
+	batchBytes  = 8 << 20
+	// gather is how long events are gathered while nobody waits for them.
+	gather = 20 * time.Millisecond
+	// retryAfter is how long the follower rests after a fault.
+	retryAfter = time.Second
+)
+
+// run follows the log until ctx ends. Rebuilding goes on beside it.
+func (v *View) run(ctx context.Context) {
+	built := make(chan *store, 1)
+	defer func() {
+		v.mu.Lock()
+		b := v.building
+		v.mu.Unlock()
+		if b == nil {
+			return
+		}
+		if s := <-built; s != nil { // it gave up when ctx ended
+			v.drop(s)
+		}
+	}()
+	for ctx.Err() == nil {
+		v.beginBuilding(ctx, built)
+		s := v.following()
+		var err error
+		switch {
+		case s == nil:
+			err = v.awaitBuilding(ctx, built)
+		default:
+			select {
+			case n := <-built:
+				err = v.swap(ctx, n)
+			default:
+				err = v.follow(ctx, s)
+			}
+		}
+		v.note(s, err)
+		v.scrub(v.following())
+		if err != nil && ctx.Err() == nil {
+			rest(ctx, retryAfter)
+		}
+	}
+}
+
+func rest(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+func (v *View) following() *store {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.current
+}
+
+// note keeps what went wrong for Status.
+func (v *View) note(s *store, err error) {
+	switch {
+	case err == nil:
+		v.mu.Lock()
+		if v.current != nil {
+			v.fault = ""
+		}
+		v.mu.Unlock()
+	case errors.Is(err, context.Canceled), errors.Is(err, events.ErrClosed), errors.Is(err, errNotBuilt):
+	case s != nil && damaged(err):
+		v.distrust(s, err)
+	default:
+		v.mu.Lock()
+		known := v.fault == err.Error()
+		v.fault = err.Error()
+		v.mu.Unlock()
+		if !known {
+			v.logger.Error("the view cannot follow the log", "error", err)
+		}
+	}
+}
+
+// follow folds what the log has beyond the view, waiting for it if there is
+// nothing, and returns.
+func (v *View) follow(ctx context.Context, s *store) error {
+	v.mu.Lock()
+	position := v.position
+	v.mu.Unlock()
+	if v.log.Durable() <= position {
+		waiting, stop := context.WithCancel(ctx)
+		defer stop()
+		arrived := make(chan error, 1)
+		go func() { arrived <- v.log.Wait(waiting, position+1) }()
+		select {
+		case err := <-arrived:
+			if err != nil {
+				return err
+			}
+			// Whoever wrote it is answered now, and may ask for it right away; but a
+			// transaction for many events costs little more than for one.
+			t := time.NewTimer(gather)
+			select {
+			case <-t.C:
+			case <-v.hurry:
+			case <-ctx.Done():
+			}
+			t.Stop()
+		case <-v.hurry: // for a rebuild, or for what is folded already
+			stop()
+			<-arrived
+		}
+		return nil
+	}
+	batch, err := readBatch(ctx, v.log, position)
+	if err != nil {
+		return err
+	}
+	parked, err := s.fold.all(batch)
+	if err != nil {
+		return err
+	}
+	last := batch[len(batch)-1].Header
+	v.mu.Lock()
+	if v.current == s {
+		v.position, v.at = last.Position, last.Time
+		v.parked += len(parked)
+		v.wake()
+	}
+	v.mu.Unlock()
+	for _, p := range parked {
+		v.logger.Error("an event could not be folded into the view and is parked", "position", p.position, "error", p.why)
+	}
+	return nil
+}
+
+// scrub has a store made again that may hold traces of what was erased.
+func (v *View) scrub(s *store) {
+	if s != nil && s.fold.traces {
+		s.fold.traces = false
+		v.Rebuild("a payload was erased")
+	}
+}
+
+func readBatch(ctx context.Context, log events.Log, after events.Position) ([]events.Record, error) {
+	var batch []events.Record
+	bytes := 0
+	for r, err := range log.ReadAll(ctx, after) {
+		if err != nil {
+			return nil, err
+		}
+		batch = append(batch, r)
+		if bytes += len(r.Payload); len(batch) == batchEvents || bytes >= batchBytes {
+			break
+		}
+	}
+	if len(batch) == 0 {
+		return nil, fmt.Errorf("position %d is durable and not in the log", after+1)
+	}
+	return batch, nil
+}
+
+type parkedEvent struct {
+	position events.Position
+	why      error
+}
+
+// all folds a batch. If an event does not fit, the batch is folded one by one and
+// that event is parked.
+func (f *fold) all(batch []events.Record) (parked []parkedEvent, err error) {
+	err = f.apply(batch)
+	if err == nil || storageTrouble(err) {
+		return nil, err
+	}
+	for _, r := range batch {
+		err := f.apply([]events.Record{r})
+		if err == nil {
+			continue
+		}
+		if storageTrouble(err) {
+			return parked, err
+		}
+		if err := f.park(r, err); err != nil {
+			return parked, err
+		}
+		parked = append(parked, parkedEvent{r.Header.Position, err})
+	}
+	return parked, nil
+}
+
+// beginBuilding starts a rebuild if one is wanted or needed and none is under way.
+func (v *View) beginBuilding(ctx context.Context, built chan<- *store) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.building != nil || v.current != nil && !v.wanted {
+		return
+	}
+	if v.current != nil {
+		v.logger.Info("the view is made again", "why", v.why)
+	}
+	v.wanted = false
+	v.number++
+	v.building = &building{}
+	path := v.path(v.number)
+	v.running.Go(func() {
+		s, err := v.build(ctx, path)
+		if err != nil && ctx.Err() == nil {
+			v.note(nil, fmt.Errorf("make %s: %w", path, err))
+		}
+		built <- s
+		v.rush()
+	})
+}
+
+// build fills a new file up to the log's end. It returns nil if it could not.
+func (v *View) build(ctx context.Context, path string) (*store, error) {
+	if err := removeStore(path); err != nil {
+		return nil, err
+	}
+	s, err := createStore(ctx, path, v.log)
+	if err != nil {
+		return nil, errors.Join(err, removeStore(path))
+	}
+	position := events.Position(0)
+	for position < v.log.Durable() {
+		batch, err := readBatch(ctx, v.log, position)
+		if err == nil {
+			_, err = s.fold.all(batch)
+		}
+		if err != nil {
+			return nil, errors.Join(err, s.close(), removeStore(path))
+		}
+		position = batch[len(batch)-1].Header.Position
+		v.mu.Lock()
+		v.building.position = position
+		v.wake()
+		v.mu.Unlock()
+	}
+	return s, nil
+}
+
+// awaitBuilding waits for the rebuild without which there is nothing to follow.
+func (v *View) awaitBuilding(ctx context.Context, built <-chan *store) error {
+	select {
+	case s := <-built:
+		return v.swap(ctx, s)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// swap puts a new store in the place of the old one, if it was built. From here on
+// the follower brings it up to date: nobody is given less than before, for the
+// position moves only when it has caught up with the old one.
+func (v *View) swap(ctx context.Context, s *store) error {
+	swapped := false
+	defer func() {
+		v.mu.Lock()
+		v.building = nil
+		v.wanted = v.wanted || !swapped
+		v.mu.Unlock()
+	}()
+	if s == nil {
+		return errNotBuilt
+	}
+	v.mu.Lock()
+	old, least := v.current, v.position
+	v.mu.Unlock()
+	position, at, parked, err := s.standing(ctx)
+	for err == nil && position < least {
+		var batch []events.Record
+		if batch, err = readBatch(ctx, v.log, position); err == nil {
+			_, err = s.fold.all(batch)
+		}
+		if err == nil {
+			position, at, parked, err = s.standing(ctx)
+		}
+	}
+	if err == nil {
+		_, err = s.fold.exec(`UPDATE view SET complete = 1`)
+	}
+	if err != nil {
+		return errors.Join(err, s.close(), removeStore(s.path))
+	}
+	swapped = true
+	v.mu.Lock()
+	v.current, v.position, v.at, v.parked = s, position, at, parked
+	v.wake()
+	v.mu.Unlock()
+	if old != nil {
+		v.running.Go(func() { v.drop(old) })
+	}
+	return nil
+}
+
+// errNotBuilt stands for what build has told.
+var errNotBuilt = errors.New("the view could not be made again")
+
+// standing is how far a store has folded the log.
+func (s *store) standing(ctx context.Context) (position events.Position, at time.Time, parked int, err error) {
+	var text string
+	err = s.fold.conn.QueryRowContext(ctx, `SELECT position, time, (SELECT count(*) FROM parked) FROM view`).Scan(&position, &text, &parked)
+	return position, parseTime(text), parked, err
+}
+
+// drop closes a store once nobody reads it, and removes its file.
+func (v *View) drop(s *store) {
+	err := s.close()
+	if err == nil || damaged(err) {
+		err = removeStore(s.path)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		// The next start removes it.
+		v.logger.Warn("an old file of the view could not be removed", "file", s.path, "error", err)
+	}
+}

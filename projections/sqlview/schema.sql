@@ -1,0 +1,132 @@
+-- The read model of one fleet. It is folded from the fleet's log and can be thrown
+-- away: fleetledger rebuild makes it again. Times are RFC 3339 in UTC with
+-- microseconds, so they sort as text. Lists are JSON: see json_each().
+
+-- view has one row: how far the log is folded, and from which log.
+CREATE TABLE view (
+  fleet     TEXT    NOT NULL,
+  version   INTEGER NOT NULL, -- of this schema and of what the fold makes of an event
+  position  INTEGER NOT NULL, -- of the last event that is folded
+  time      TEXT    NOT NULL, -- when that event was recorded
+  first     TEXT    NOT NULL, -- hash of the log's first event
+  last      TEXT    NOT NULL, -- hash of the last event that is folded
+  complete  INTEGER NOT NULL, -- 1 once it had caught up with the log
+  traces    INTEGER NOT NULL  -- 1: something erased may still lie in the file's index, and the file is made again
+);
+
+-- parked are events that could not be folded. Everything else goes on.
+CREATE TABLE parked (
+  position  INTEGER PRIMARY KEY,
+  type      TEXT    NOT NULL,
+  stream    TEXT    NOT NULL,
+  error     TEXT    NOT NULL
+);
+
+-- tasks are commands to be run on one or more machines.
+CREATE TABLE tasks (
+  task_id      TEXT    PRIMARY KEY,
+  position     INTEGER NOT NULL,  -- of task.submitted
+  submitted_by TEXT    NOT NULL,
+  submitted_at TEXT    NOT NULL,
+  mode         TEXT    NOT NULL,  -- single, replicate, split
+  command      TEXT    NOT NULL,  -- argv as one line that a shell reads back
+  argv         TEXT    NOT NULL,  -- JSON
+  parts        TEXT,              -- JSON, one argv for each target, of a split task
+  targets      TEXT    NOT NULL,  -- JSON, ids of machines
+  cwd          TEXT,
+  tags         TEXT    NOT NULL,  -- JSON
+  status       TEXT    NOT NULL,  -- awaiting_approval, open, settled
+  verdict      TEXT,              -- once settled
+  reason       TEXT,
+  opened_at    TEXT,
+  settled_at   TEXT
+) WITHOUT ROWID;
+
+-- runs are finished attempts: the memory of the machines. Tails of output stay in
+-- the log, at the run's position.
+CREATE TABLE runs (
+  position      INTEGER PRIMARY KEY, -- of the event that told of it
+  record_id     TEXT    NOT NULL,    -- that event's id
+  series        INTEGER,             -- series.id: its command on its machine in its repository
+  task_id       TEXT,
+  attempt       INTEGER,             -- of the task, if the task asked for it
+  machine       TEXT    NOT NULL,
+  command       TEXT    NOT NULL,    -- argv as one line that a shell reads back; '' if it was erased
+  argv          TEXT    NOT NULL,    -- JSON
+  cwd           TEXT    NOT NULL,
+  repo          TEXT    NOT NULL,    -- as the machine wrote it, '' for none
+  repo_key      TEXT    NOT NULL,    -- equal for D:\Docu2 and d:/docu2
+  commit_id     TEXT    NOT NULL,
+  outcome       TEXT    NOT NULL,    -- exited, timed_out, refused, not_started, cancelled
+  exit_code     INTEGER,
+  masked        INTEGER NOT NULL,    -- 1: the command's shell form can hide an exit code
+  result        TEXT    NOT NULL,    -- succeeded, failed, masked (exit 0 that may hide another)
+  started_at    TEXT    NOT NULL,
+  ended_at      TEXT    NOT NULL,
+  elapsed_ms    INTEGER NOT NULL,
+  late          INTEGER NOT NULL,    -- 1: reported after its lease had lapsed
+  tags          TEXT    NOT NULL,    -- JSON
+  imported_from TEXT,
+  gate          TEXT,                -- what let a run begin that no task asked for: allowed, offline
+  gate_id       TEXT                 -- the gate that allowed it: gates.gate_id
+);
+CREATE INDEX runs_by_machine ON runs (machine, position);
+CREATE INDEX runs_by_series ON runs (series, position) WHERE series IS NOT NULL;
+CREATE INDEX runs_by_repo ON runs (repo_key, position) WHERE repo_key <> '';
+CREATE INDEX runs_by_task ON runs (task_id, position) WHERE task_id IS NOT NULL;
+
+-- conclusions are what readers said that results meant.
+CREATE TABLE conclusions (
+  position      INTEGER PRIMARY KEY,
+  conclusion_id TEXT    NOT NULL,   -- the event's id
+  stream        TEXT    NOT NULL,
+  by            TEXT    NOT NULL,
+  at            TEXT    NOT NULL,
+  about_task    TEXT,               -- tasks.task_id
+  about_record  TEXT,               -- runs.record_id
+  about_run     INTEGER,            -- runs.position of that record
+  subject       TEXT,               -- JSON: argv, exit_code and time of what it is about
+  text          TEXT    NOT NULL,
+  supersedes    TEXT                -- conclusion_id of an earlier one; both stay
+);
+CREATE INDEX conclusions_by_task ON conclusions (about_task, position) WHERE about_task IS NOT NULL;
+CREATE INDEX conclusions_by_run ON conclusions (about_run, position) WHERE about_run IS NOT NULL;
+
+-- series are all the runs of one command on one machine in one repository, counted.
+CREATE TABLE series (
+  id         INTEGER PRIMARY KEY,
+  key        INTEGER NOT NULL,  -- hash of command, machine and repo_key
+  command    TEXT    NOT NULL,
+  machine    TEXT    NOT NULL,
+  repo       TEXT    NOT NULL,
+  repo_key   TEXT    NOT NULL,
+  runs       INTEGER NOT NULL,
+  succeeded  INTEGER NOT NULL,
+  failed     INTEGER NOT NULL,
+  masked     INTEGER NOT NULL,
+  first_at   TEXT    NOT NULL,
+  last_at    TEXT    NOT NULL,
+  last_run   INTEGER NOT NULL,  -- runs.position
+  tags       TEXT    NOT NULL,  -- JSON, of all its runs
+  seen       INTEGER NOT NULL   -- rowid of its words in tried: grows with last_at
+);
+CREATE INDEX series_by_key ON series (key);
+CREATE UNIQUE INDEX series_by_seen ON series (seen);
+
+-- series_conclusions says which conclusions are about runs of a series.
+CREATE TABLE series_conclusions (
+  series    INTEGER NOT NULL,
+  position  INTEGER NOT NULL,  -- conclusions.position
+  PRIMARY KEY (series, position)
+) WITHOUT ROWID;
+
+-- forms are the ways in which a command may be asked for, by their hash.
+CREATE TABLE forms (
+  hash    INTEGER NOT NULL,
+  series  INTEGER NOT NULL,
+  PRIMARY KEY (hash, series)
+) WITHOUT ROWID;
+
+-- tried holds the words of each series, prepared for search; at is where it ran.
+CREATE VIRTUAL TABLE tried USING fts5(command, notes, at,
+  content='', contentless_delete=1, tokenize="ascii");

@@ -1,0 +1,232 @@
+package sqlview
+
+import (
+	"context"
+	"database/sql"
+	_ "embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+
+	"modernc.org/sqlite"
+
+	"fleetledger/events"
+)
+
+//go:embed schema.sql
+var schema string
+
+// version is that of the schema and of what the fold makes of an event. Whoever
+// changes either makes it greater: older files are made again.
+const version = 1
+
+// store is one database file. Any number read, one writes.
+type store struct {
+	path    string
+	write   *sql.DB // of one connection
+	read    *sql.DB
+	fold    *fold
+	readers sync.WaitGroup
+}
+
+func storeName(n int) string { return fmt.Sprintf("view-%d.db", n) }
+
+// storeNumber is the number in a file's name, 0 if it is no store's. The files
+// that SQLite keeps beside a store have its number too.
+func storeNumber(name string) int {
+	rest, ok := strings.CutPrefix(name, "view-")
+	number, _, dot := strings.Cut(rest, ".db")
+	n, err := strconv.Atoi(number)
+	if !ok || !dot || err != nil || n < 1 {
+		return 0
+	}
+	return n
+}
+
+func dataSource(path, more string) string {
+	// A path is no part of a URL's: what it holds is escaped, on Windows too.
+	u := url.URL{Scheme: "file", OmitHost: true, Path: filepath.ToSlash(path), RawQuery: more}
+	if filepath.VolumeName(path) != "" {
+		u.Path = "/" + u.Path
+	}
+	return u.String()
+}
+
+// createStore makes a new file.
+func createStore(ctx context.Context, path string, log events.Log) (*store, error) {
+	s, err := openFile(path)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.write.ExecContext(ctx, schema); err != nil {
+		return nil, errors.Join(fmt.Errorf("make %s: %w", path, err), s.close())
+	}
+	if _, err := s.write.ExecContext(ctx, `INSERT INTO view VALUES ('', ?, 0, '', '', '', 0, 0)`, version); err != nil {
+		return nil, errors.Join(fmt.Errorf("make %s: %w", path, err), s.close())
+	}
+	if s.fold, err = newFold(ctx, s.write, log); err != nil {
+		return nil, errors.Join(err, s.close())
+	}
+	return s, nil
+}
+
+// errStale says why a file is made again.
+type errStale struct{ why string }
+
+func (e *errStale) Error() string { return e.why }
+
+// openStore opens a file that was complete and belongs to log. It fails with an
+// *errStale for every other.
+func openStore(ctx context.Context, path string, log events.Log) (*store, error) {
+	s, err := openFile(path)
+	if err == nil {
+		err = s.check(ctx, log)
+	}
+	if err == nil {
+		s.fold, err = newFold(ctx, s.write, log)
+	}
+	if err == nil {
+		_, err = s.fold.row(`SELECT traces FROM view`, nil, &s.fold.traces)
+	}
+	if err != nil {
+		if s != nil {
+			err = errors.Join(err, s.close())
+		}
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *store) check(ctx context.Context, log events.Log) error {
+	var v int
+	var position events.Position
+	var first, last string
+	var complete bool
+	row := s.write.QueryRowContext(ctx, `SELECT version, position, first, last, complete FROM view`)
+	if err := row.Scan(&v, &position, &first, &last, &complete); err != nil {
+		return &errStale{"it cannot be read: " + err.Error()}
+	}
+	switch {
+	case v != version:
+		return &errStale{fmt.Sprintf("it has version %d, not %d", v, version)}
+	case !complete:
+		return &errStale{"it was never finished"}
+	case position > log.Durable():
+		return &errStale{fmt.Sprintf("it knows of position %d, the log ends at %d", position, log.Durable())}
+	}
+	for _, at := range []struct {
+		position events.Position
+		hash     string
+	}{{1, first}, {position, last}} {
+		if position == 0 {
+			break
+		}
+		hash, err := leafAt(ctx, log, at.position)
+		if err != nil {
+			return err
+		}
+		if hash != at.hash {
+			return &errStale{fmt.Sprintf("it was folded from another log: position %d differs", at.position)}
+		}
+	}
+	return nil
+}
+
+func leafAt(ctx context.Context, log events.Log, p events.Position) (string, error) {
+	for r, err := range log.ReadAll(ctx, p-1) {
+		if err != nil {
+			return "", err
+		}
+		return r.LeafHash.String(), nil
+	}
+	return "", fmt.Errorf("position %d is not in the log", p)
+}
+
+func openFile(path string) (*store, error) {
+	s := &store{path: path}
+	var err error
+	// A power loss may lose the newest transactions, cursor and all: the log has
+	// them still. It never leaves half of one.
+	s.write, err = sql.Open("sqlite", dataSource(path, "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=cache_size(-32768)&_pragma=secure_delete(ON)&_pragma=busy_timeout(5000)&_txlock=immediate"))
+	if err != nil {
+		return nil, err
+	}
+	s.write.SetMaxOpenConns(1)
+	if err := s.write.Ping(); err != nil {
+		return nil, errors.Join(&errStale{"it cannot be opened: " + err.Error()}, s.write.Close())
+	}
+	s.read, err = sql.Open("sqlite", dataSource(path, "mode=ro&_pragma=query_only(ON)&_pragma=cache_size(-8192)&_pragma=busy_timeout(5000)"))
+	if err != nil {
+		return nil, errors.Join(err, s.write.Close())
+	}
+	s.read.SetMaxOpenConns(maxReaders)
+	s.read.SetMaxIdleConns(maxReaders)
+	return s, nil
+}
+
+// maxReaders is how many questions are answered at a time.
+const maxReaders = 4
+
+func (s *store) close() error {
+	s.readers.Wait()
+	var err error
+	if s.fold != nil {
+		err = s.fold.close()
+	}
+	return errors.Join(err, s.read.Close(), s.write.Close())
+}
+
+// remove takes a closed file away.
+func removeStore(path string) error {
+	var all error
+	for _, suffix := range []string{"-wal", "-shm", "-journal", ""} {
+		if err := os.Remove(path + suffix); err != nil && !errors.Is(err, os.ErrNotExist) {
+			all = errors.Join(all, err)
+		}
+	}
+	return all
+}
+
+// SQLite's primary result codes that say that a file is no good.
+const (
+	sqliteCorrupt   = 11
+	sqliteNotADB    = 26
+	sqliteIOError   = 10
+	sqliteFull      = 13
+	sqliteCantOpen  = 14
+	sqliteBusy      = 5
+	sqliteLocked    = 6
+	sqliteReadOnly  = 8
+	sqliteNoMemory  = 7
+	sqliteInterrupt = 9
+)
+
+func primaryCode(err error) int {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// damaged reports whether err says that the file itself is no good.
+func damaged(err error) bool {
+	switch primaryCode(err) {
+	case sqliteCorrupt, sqliteNotADB:
+		return true
+	}
+	return false
+}
+
+// storageTrouble reports whether err is the file's trouble, not an event's.
+func storageTrouble(err error) bool {
+	switch primaryCode(err) {
+	case sqliteCorrupt, sqliteNotADB, sqliteIOError, sqliteFull, sqliteCantOpen, sqliteBusy, sqliteLocked, sqliteReadOnly, sqliteNoMemory, sqliteInterrupt:
+		return true
+	}
+	return errors.Is(err, sql.ErrConnDone) || errors.Is(err, context.Canceled)
+}

@@ -1,0 +1,283 @@
+package sqlview
+
+import (
+	"context"
+	"database/sql"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// Why an answer matched, best first: the answers of Tried come in this order.
+const (
+	MatchedCommand   = "same_command"
+	MatchedPhrase    = "same_phrase"
+	MatchedWords     = "same_words"
+	MatchedSubstring = "same_substring"
+)
+
+var matchOrder = []string{MatchedCommand, MatchedPhrase, MatchedWords, MatchedSubstring}
+
+// Tried is what is known of one command in one repository on one machine.
+type Tried struct {
+	Command, Machine, Repo    string
+	Runs                      int
+	Succeeded, Failed, Masked int
+	FirstAt, LastAt           time.Time
+	Last                      projections.Run
+	// Conclusions are the newest about any of its runs.
+	Conclusions []projections.Conclusion
+	WhyMatched  string
+	// Cursor goes on behind this answer.
+	Cursor string
+}
+
+// Query asks what was already tried. Empty fields match everything.
+type Query struct {
+	Text, Machine, Repo string
+	// Cursor is that of the last answer had, empty for the first.
+	Cursor string
+	Limit  int
+}
+
+// ErrCursor says that a cursor is none of Tried's.
+var ErrCursor = errors.New("this is no cursor of tried")
+
+const (
+	conclusionsShown = 20
+	// searchTime bounds the search; what it has found by then is the answer.
+	searchTime = 2 * time.Second
+)
+
+// Found are the answers to a Query.
+type Found struct {
+	Answers []Tried
+	// Position is that of the last event looked at.
+	Position events.Position
+	// More is true if there are more answers behind the last.
+	More bool
+	// Cut is true if the search was ended before it was through.
+	Cut bool
+}
+
+// Tried answers "what did we already try?": runs grouped by command, repository
+// and machine, the same command first, then the same phrase, the same words, and
+// parts of words in scripts that have no spaces, each found in the command, its
+// tags or its conclusions. A shell's line (sh -c LINE) is the same command as
+// LINE. Within a rank those that ran last come first.
+func (v *View) Tried(ctx context.Context, q Query) (Found, error) {
+	from, seen, err := parseCursor(q.Cursor)
+	if err != nil {
+		return Found{}, err
+	}
+	var out Found
+	err = v.look(ctx, func(r reader) error {
+		if err := r.each(func(rows *sql.Rows) error { return rows.Scan(&out.Position) }, `SELECT position FROM view`); err != nil {
+			return err
+		}
+		t := search{reader: r, q: q, repo: placeKey(q.Repo), want: q.Limit + 1}
+		err := t.run(from, seen)
+		if err != nil && !errors.Is(err, errCut) {
+			return err
+		}
+		out.Cut = err != nil
+		out.More = len(t.found) > q.Limit
+		for _, m := range t.found[:min(len(t.found), q.Limit)] {
+			a, err := r.answer(m)
+			if err != nil {
+				return err
+			}
+			out.Answers = append(out.Answers, a)
+		}
+		return nil
+	})
+	return out, err
+}
+
+var errCut = errors.New("the search took too long")
+
+// match is a series that answers, and how well.
+type match struct {
+	*series
+	rank int
+}
+
+type search struct {
+	reader
+	q     Query
+	repo  string
+	want  int
+	found []match
+	exact map[int64]bool // series.id
+}
+
+// run looks through the ranks from one on; of that one only for what was seen
+// before the given place.
+func (t *search) run(from int, seen int64) error {
+	everything := commandForm(t.q.Text) == ""
+	if !everything {
+		// Always: what is the same command is not shown again in another rank.
+		if err := t.sameCommand(from, seen); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.ctx, searchTime)
+	defer cancel()
+	exprs := t.expressions()
+	for rank := max(from, 1); rank < len(matchOrder); rank++ {
+		if len(t.found) >= t.want || exprs[rank] == "" {
+			continue
+		}
+		before := int64(1<<63 - 1)
+		if rank == from {
+			before = seen
+		}
+		err := t.matching(ctx, rank, exprs[rank], before)
+		if ctx.Err() != nil && t.ctx.Err() == nil {
+			return errCut
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *search) sameCommand(from int, seen int64) error {
+	forms := queryForms(t.q.Text)
+	hashes := []any{hash64(forms[0]), hash64(forms[len(forms)-1])}
+	t.exact = map[int64]bool{}
+	return t.each(func(rows *sql.Rows) error {
+		s, err := scanSeries(rows)
+		if err != nil {
+			return err
+		}
+		if t.exact[s.id] || t.q.Machine != "" && s.machine != t.q.Machine || t.repo != "" && s.repoKey != t.repo {
+			return nil
+		}
+		t.exact[s.id] = true
+		if from == 0 && s.seen < seen && len(t.found) < t.want {
+			t.found = append(t.found, match{s, 0})
+		}
+		return nil
+	}, `SELECT `+seriesColumns+` FROM series WHERE id IN (SELECT series FROM forms WHERE hash IN (?, ?)) ORDER BY seen DESC`, hashes...)
+}
+
+// matching adds what a full text expression finds.
+func (t *search) matching(ctx context.Context, rank int, expr string, before int64) error {
+	// The order by rowid is that of the index: it is read from its end only as far
+	// as it takes.
+	rows, err := t.tx.QueryContext(ctx, `SELECT `+seriesColumns+` FROM series JOIN tried ON series.seen = tried.rowid
+		WHERE tried MATCH ? AND tried.rowid < ? ORDER BY tried.rowid DESC LIMIT ?`, expr, before, t.want+len(t.exact))
+	if expr == everyRow {
+		rows, err = t.tx.QueryContext(ctx, `SELECT `+seriesColumns+` FROM series WHERE seen < ? ORDER BY seen DESC LIMIT ?`, before, t.want)
+	}
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() && len(t.found) < t.want {
+		s, err := scanSeries(rows)
+		if err != nil {
+			return err
+		}
+		if !t.exact[s.id] {
+			t.found = append(t.found, match{s, rank})
+		}
+	}
+	return rows.Err()
+}
+
+// everyRow stands for the query that every series answers.
+const everyRow = "*"
+
+// maxWords bounds the words of a query that are looked for one by one.
+const maxWords = 128
+
+// expressions are what FTS5 is asked at each rank, empty for nothing. They hold
+// only tokens that words gives out, in quotes: no query can be a syntax error.
+func (t *search) expressions() [4]string {
+	var place []string
+	if t.q.Machine != "" {
+		place = append(place, `at : "`+machineToken(t.q.Machine)+`"`)
+	}
+	if t.repo != "" {
+		place = append(place, `at : "`+repoToken(t.repo)+`"`)
+	}
+	where := strings.Join(place, " AND ")
+	var out [4]string
+	if commandForm(t.q.Text) == "" {
+		if out[1] = where; where == "" {
+			out[1] = everyRow
+		}
+		return out
+	}
+	list := words(t.q.Text)
+	if len(list) == 0 {
+		return out // signs only: the same command, or nothing
+	}
+	if where != "" {
+		where = " AND " + where
+	}
+	const in = `{command notes} : `
+	var all, parts []string
+	whole, spaceless := []string(nil), false
+	for _, w := range list {
+		whole = w.append(whole, true)
+		spaceless = spaceless || w.spaceless
+		if one := phrase(w.append(nil, true)); !slices.Contains(all, one) && len(all) < maxWords {
+			all = append(all, one)
+			parts = append(parts, phrase(w.append(nil, false)))
+		}
+	}
+	same := in + phrase(whole)
+	each := in + "(" + strings.Join(all, " AND ") + ")"
+	out[1] = same + where
+	if len(all) > 1 {
+		out[2] = "(" + each + where + ") NOT " + same
+	}
+	if spaceless {
+		out[3] = "(" + in + "(" + strings.Join(parts, " AND ") + ")" + where + ") NOT " + each
+	}
+	return out
+}
+
+func phrase(tokens []string) string { return `"` + strings.Join(tokens, " ") + `"` }
+
+func (r reader) answer(m match) (Tried, error) {
+	out := Tried{
+		Command: m.command, Machine: m.machine, Repo: m.repo, Runs: m.runs, Succeeded: m.succeeded, Failed: m.failed, Masked: m.masked,
+		FirstAt: parseTime(m.firstAt), LastAt: parseTime(m.lastAt), WhyMatched: matchOrder[m.rank], Cursor: cursorOf(m),
+	}
+	if err := r.each(func(rows *sql.Rows) (err error) {
+		out.Last, err = scanRun(rows)
+		return err
+	}, `SELECT `+runColumns+` FROM runs WHERE position = ?`, int64(m.lastRun)); err != nil {
+		return out, err
+	}
+	var err error
+	out.Conclusions, err = r.conclusions(`SELECT `+conclusionColumns+` FROM conclusions JOIN series_conclusions USING (position)
+		WHERE series = ? ORDER BY position DESC LIMIT ?`, m.id, conclusionsShown)
+	return out, err
+}
+
+func cursorOf(m match) string {
+	return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint64([]byte{byte(m.rank)}, uint64(m.seen)))
+}
+
+func parseCursor(cursor string) (rank int, seen int64, err error) {
+	if cursor == "" {
+		return 0, 1<<63 - 1, nil
+	}
+	raw, err := base64.RawURLEncoding.DecodeString(cursor)
+	if err != nil || len(raw) != 9 || int(raw[0]) >= len(matchOrder) || raw[1]&0x80 != 0 {
+		return 0, 0, ErrCursor
+	}
+	return int(raw[0]), int64(binary.BigEndian.Uint64(raw[1:])), nil
+}
