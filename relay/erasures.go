@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"time"
 
 	"fleetledger/commands"
@@ -23,6 +24,13 @@ type eraseReply struct {
 func (c *call) eraseEvent(in eraseBody) (eraseReply, error) {
 	e, rec, err := recorded[events.PayloadErased](c.ledger.ErasePayload(c.ctx(), c.caller,
 		commands.ErasePayload{EventID: c.path("id"), Reason: in.Reason}))
+	if err == nil && c.view() != nil {
+		// The view holds what it was told too, in files of its own. It is recorded, so
+		// the answer is yes even if a view that is behind takes longer to forget.
+		ctx, cancel := context.WithTimeout(c.ctx(), c.cfg.PositionPatience)
+		defer cancel()
+		_ = c.view().Wait(ctx, rec.Header.Position)
+	}
 	return eraseReply{e.EventID, e.Position, e.Stream, e.Type, e.Reason, receiptOf(rec)}, err
 }
 

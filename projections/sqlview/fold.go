@@ -26,8 +26,7 @@ type fold struct {
 	dirty map[int64]*series
 	// known finds a series without asking the database; it is bounded.
 	known map[int64]*series
-	// traces is true once something erased may still lie in the file: the full text
-	// index forgets words only when it merges.
+	// traces is true while something erased may still lie in SQLite's own log.
 	traces bool
 }
 
@@ -138,6 +137,15 @@ func (f *fold) forget() {
 func (f *fold) commit(recs []events.Record) error {
 	if err := f.flush(); err != nil {
 		return err
+	}
+	if f.traces {
+		// The full text index forgets words only when it merges.
+		if _, err := f.exec(`INSERT INTO tried (tried) VALUES ('optimize')`); err != nil {
+			return err
+		}
+		if _, err := f.exec(`UPDATE view SET traces = 1`); err != nil {
+			return err
+		}
 	}
 	last := recs[len(recs)-1]
 	if recs[0].Header.Position == 1 {
@@ -443,6 +451,7 @@ func (f *fold) erased(e events.PayloadErased) error {
 		if _, err := f.exec(`UPDATE runs SET command = '', argv = '[]', tags = '[]', series = NULL WHERE task_id = ? AND attempt IS NOT NULL`, id); err != nil {
 			return err
 		}
+		f.traces = true
 		if _, err := f.exec(`UPDATE tasks SET mode = '', command = '', argv = '[]', parts = NULL, targets = '[]', cwd = NULL, tags = '[]' WHERE task_id = ?`, id); err != nil {
 			return err
 		}
@@ -458,20 +467,21 @@ func (f *fold) erased(e events.PayloadErased) error {
 			`DELETE FROM series_conclusions WHERE position = ?`,
 			`DELETE FROM conclusions WHERE position = ?`,
 		} {
-			if _, err := f.exec(q, position); err != nil {
+			res, err := f.exec(q, position)
+			if err != nil {
 				return err
 			}
+			n, err := res.RowsAffected()
+			if err != nil {
+				return err
+			}
+			f.traces = f.traces || n > 0
 		}
 	}
 	for _, id := range touched {
-		f.traces = true
 		if err := f.recount(id); err != nil {
 			return err
 		}
-	}
-	if f.traces {
-		_, err := f.exec(`UPDATE view SET traces = 1`)
-		return err
 	}
 	return nil
 }

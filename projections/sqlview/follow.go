@@ -50,7 +50,6 @@ func (v *View) run(ctx context.Context) {
 			}
 		}
 		v.note(s, err)
-		v.scrub(v.following())
 		if err != nil && ctx.Err() == nil {
 			rest(ctx, retryAfter)
 		}
@@ -101,6 +100,9 @@ func (v *View) follow(ctx context.Context, s *store) error {
 	v.mu.Lock()
 	position := v.position
 	v.mu.Unlock()
+	if err := s.scrub(); err != nil {
+		return err
+	}
 	if v.log.Durable() <= position {
 		waiting, stop := context.WithCancel(ctx)
 		defer stop()
@@ -134,6 +136,7 @@ func (v *View) follow(ctx context.Context, s *store) error {
 	if err != nil {
 		return err
 	}
+	scrubbed := s.scrub() // before anybody is told that it is folded
 	last := batch[len(batch)-1].Header
 	v.mu.Lock()
 	if v.current == s {
@@ -145,15 +148,28 @@ func (v *View) follow(ctx context.Context, s *store) error {
 	for _, p := range parked {
 		v.logger.Error("an event could not be folded into the view and is parked", "position", p.position, "error", p.why)
 	}
-	return nil
+	return scrubbed
 }
 
-// scrub has a store made again that may hold traces of what was erased.
-func (v *View) scrub(s *store) {
-	if s != nil && s.fold.traces {
-		s.fold.traces = false
-		v.Rebuild("a payload was erased")
+// scrub makes sure that nothing of what was erased is left in the log that SQLite
+// keeps beside a store; in the store itself it is overwritten. As long as somebody
+// reads what was before, it cannot: then it is tried again.
+func (s *store) scrub() error {
+	if !s.fold.traces {
+		return nil
 	}
+	var busy, pages, moved int
+	if _, err := s.fold.row(`PRAGMA wal_checkpoint(TRUNCATE)`, nil, &busy, &pages, &moved); err != nil {
+		return err
+	}
+	if busy != 0 {
+		return errors.New("what was erased lies in the view's files until those who read them are through")
+	}
+	_, err := s.fold.exec(`UPDATE view SET traces = 0`)
+	if err == nil {
+		s.fold.traces = false
+	}
+	return err
 }
 
 func readBatch(ctx context.Context, log events.Log, after events.Position) ([]events.Record, error) {
@@ -292,6 +308,9 @@ func (v *View) swap(ctx context.Context, s *store) error {
 	}
 	if err == nil {
 		_, err = s.fold.exec(`UPDATE view SET complete = 1`)
+	}
+	if err == nil {
+		err = s.scrub()
 	}
 	if err != nil {
 		return errors.Join(err, s.close(), removeStore(s.path))

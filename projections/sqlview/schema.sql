@@ -11,7 +11,7 @@ CREATE TABLE view (
   first     TEXT    NOT NULL, -- hash of the log's first event
   last      TEXT    NOT NULL, -- hash of the last event that is folded
   complete  INTEGER NOT NULL, -- 1 once it had caught up with the log
-  traces    INTEGER NOT NULL  -- 1: something erased may still lie in the file's index, and the file is made again
+  traces    INTEGER NOT NULL  -- 1: something erased may still lie in the log that SQLite keeps beside the file
 );
 
 -- parked are events that could not be folded. Everything else goes on.

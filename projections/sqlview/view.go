@@ -135,7 +135,6 @@ func (v *View) find(ctx context.Context) error {
 				if v.position, v.at, v.parked, err = s.standing(ctx); err != nil {
 					return err
 				}
-				v.scrub(s)
 				continue
 			}
 			v.logger.Info("the view's file is not used and made again", "file", path, "why", err)
