@@ -11,6 +11,7 @@ import (
 
 	"fleetledger/commands/gate"
 	"fleetledger/events"
+	"fleetledger/events/seal"
 	"fleetledger/projections"
 )
 
@@ -23,7 +24,7 @@ type Ledger struct {
 
 	rules  atomic.Pointer[ruleList]
 	leases leases
-	rooted rootedHeads
+	heads  *seal.HeadsProver
 	turns  turns
 }
 
@@ -37,7 +38,7 @@ type Random struct {
 
 // New returns the ledger over log, whose fold is state.
 func New(log events.Log, state *projections.State, random Random) *Ledger {
-	l := &Ledger{log: log, state: state, random: random}
+	l := &Ledger{log: log, state: state, random: random, heads: seal.NewHeadsProver(log)}
 	l.leases.renewAll(state.OpenTasks(), log.Now().Add(state.Settings().Lease()))
 	return l
 }

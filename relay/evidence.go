@@ -18,7 +18,7 @@ func (c *call) getEvidence() error {
 	if err != nil {
 		return err
 	}
-	file, err := evidence.Export(c.ctx(), c.ledger.Log(), s, t.ID)
+	file, err := evidence.Export(c.ctx(), c.ledger.Log(), s, c.ledger.HeadsProver(), t.ID)
 	if large, ok := errors.AsType[*evidence.TooLargeError](err); ok {
 		return (&problem{status: http.StatusUnprocessableEntity, code: "EVIDENCE_TOO_LARGE",
 			detail: large.Error() + "; audit the log itself: POST /v1/audit"}).

@@ -72,10 +72,23 @@ func TestEvidenceVerifies(t *testing.T) {
 		t.Errorf("the rules in force are %+v", r.Rules)
 	}
 
-	// What comes later in the log is no part of it.
+	// What comes later in the log is no part of it, but for the first change of
+	// authority, before which none can be missing.
 	f.register("root", `{"id":"late","kind":"human","authority_level":10}`)
-	if later := check("settled", "succeeded"); later.Events != r.Events {
-		t.Errorf("%d events, then %d", r.Events, later.Events)
+	f.register("root", `{"id":"later","kind":"human","authority_level":10}`)
+	if later := check("settled", "succeeded"); later.Events != r.Events+1 || later.CompleteTo != 0 {
+		t.Errorf("%d events, then %d, complete to %d", r.Events, later.Events, later.CompleteTo)
+	}
+
+	// A root shows that nothing of the task is missing, and an erasure is told.
+	reported := f.do("root", "GET", "/v1/events?type=task.reported", "").want(200).list("items")
+	f.do("root", "POST", "/v1/events/"+member(reported[0], "id").(string)+"/erase", `{"reason":"leaked"}`).want(200)
+	if err := f.ledger.RootHeads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	whole := check("settled", "succeeded")
+	if whole.CompleteTo == 0 || whole.CompleteTo != f.ledger.State().Rooted().At || whole.Erased != 1 || len(whole.Erasures) != 1 || whole.Erasures[0].By != "root" {
+		t.Errorf("got %+v", whole)
 	}
 }
 

@@ -159,7 +159,7 @@ func checkEvidence(t *testing.T, l *commands.Ledger, s *seal.Sealer) {
 		if r.Header.Type != (events.TaskSubmitted{}).Kind() {
 			continue
 		}
-		file, err := evidence.Export(ctx, l.Log(), s, strings.TrimPrefix(string(r.Header.Stream), "task-"))
+		file, err := evidence.Export(ctx, l.Log(), s, l.HeadsProver(), strings.TrimPrefix(string(r.Header.Stream), "task-"))
 		if err != nil {
 			t.Errorf("evidence of %s: %v", r.Header.Stream, err)
 			return

@@ -3,10 +3,16 @@
 //
 // A file is JSON Lines: a head, then one line for each event in the order of
 // positions. The events are all of the task's stream, the authority and the settings
-// up to the task's last event, and the gates whose approvals any of these were
-// recorded under. Each comes as the exact bytes of its header, which are the leaf in
-// the log's Merkle tree, its salt and payload, and a proof (RFC 6962) that it is in
-// the tree of the head's checkpoint.
+// up to the first event behind the task's last, and the gates whose approvals any of
+// these were recorded under. Each comes as the exact bytes of its header, which are
+// the leaf in the log's Merkle tree, its salt and payload, and a proof (RFC 6962) that
+// it is in the tree of the head's checkpoint.
+//
+// Of the ledger's own stream a file has single events: the payload.erased of each
+// payload that is not there any more, and the newest heads.rooted, a root over the
+// heads of all streams at a position. The head then proves (package seal has the tree)
+// what the head of each stream in the file was at that position: so an event that was
+// left out at a stream's end shows.
 package evidence
 
 import (
@@ -17,7 +23,7 @@ import (
 )
 
 // Format names the form of the file.
-const Format = "fleetledger-evidence/1"
+const Format = "fleetledger-evidence/2"
 
 // Bounds of a file. Nothing larger is written or read.
 const (
@@ -43,6 +49,35 @@ type fileHead struct {
 	Events int    `json:"events"`
 	// Checkpoint is the signed text, as C2SP tlog-checkpoint has it.
 	Checkpoint string `json:"checkpoint"`
+	// Heads is nil if the log has no root over the heads of its streams yet.
+	Heads *fileHeads `json:"heads,omitzero"`
+}
+
+// fileHeads proves the heads of streams.
+type fileHeads struct {
+	// Position is that of the heads.rooted, which is in the file.
+	Position events.Position `json:"position"`
+	// Proofs are one for each stream of the file but the ledger's, and for the
+	// authority and the settings in any case, in the order of the streams' names.
+	Proofs []fileProof `json:"proofs"`
+}
+
+// fileProof is a seal.HeadProof of a stream.
+type fileProof struct {
+	Stream events.Stream `json:"stream"`
+	Found  fileFound     `json:"found"`
+	Path   []fileStep    `json:"path"`
+}
+
+type fileFound struct {
+	Stream   events.Stream   `json:"stream"`
+	Revision events.Revision `json:"revision"`
+	LeafHash events.Hash     `json:"leaf_hash"`
+}
+
+type fileStep struct {
+	Bit  int         `json:"bit"`
+	Hash events.Hash `json:"hash"`
 }
 
 // fileEvent is every other line.
@@ -56,7 +91,11 @@ type fileEvent struct {
 	Proof   []events.Hash `json:"proof"`
 }
 
-// holds reports whether events of stream s belong in the evidence of a task.
-func holds(s events.Stream, task string) bool {
+// holds reports whether an event belongs in the evidence of a task.
+func holds(h events.Header, task string) bool {
+	s := h.Stream
+	if s == events.LedgerStream {
+		return h.Type == events.HeadsRooted{}.Kind() || h.Type == events.PayloadErased{}.Kind()
+	}
 	return s == events.AuthorityStream || s == events.SettingsStream || s == events.TaskStream(task) || strings.HasPrefix(string(s), "gate-")
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/go-json-experiment/json"
@@ -14,9 +15,9 @@ import (
 )
 
 // Export returns the evidence file of a task whose events are in log, which sealer
-// signs; nil if there is no such task. What is too much for a file is a
-// *TooLargeError.
-func Export(ctx context.Context, log events.Log, sealer *seal.Sealer, task string) ([]byte, error) {
+// signs and whose heads prover proves; nil if there is no such task. What is too much
+// for a file is a *TooLargeError.
+func Export(ctx context.Context, log events.Log, sealer *seal.Sealer, prover *seal.HeadsProver, task string) ([]byte, error) {
 	if events.CheckName("task id", string(events.TaskStream(task))) != nil {
 		return nil, nil
 	}
@@ -33,7 +34,12 @@ func Export(ctx context.Context, log events.Log, sealer *seal.Sealer, task strin
 	if err := s.task(task); err != nil || len(s.records) == 0 {
 		return nil, err
 	}
-	head := fileHead{Format: Format, Origin: c.Origin, Fleet: s.records[0].Header.Fleet, TaskID: task, Events: len(s.records), Checkpoint: string(signed)}
+	heads, err := s.ledger(prover)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(s.records, func(a, b events.Record) int { return cmp.Compare(a.Header.Position, b.Header.Position) })
+	head := fileHead{Format: Format, Origin: c.Origin, Fleet: s.records[0].Header.Fleet, TaskID: task, Events: len(s.records), Checkpoint: string(signed), Heads: heads}
 	file, err := appendLine(nil, head)
 	if err != nil {
 		return nil, err
@@ -83,6 +89,7 @@ func (s *selection) task(id string) error {
 	if err := s.stream(events.TaskStream(id), s.end); err != nil || len(s.records) == 0 {
 		return err
 	}
+	// With the first event behind the task's last nothing can be missing before it.
 	last := s.records[len(s.records)-1].Header.Position
 	for _, stream := range []events.Stream{events.AuthorityStream, events.SettingsStream} {
 		if err := s.stream(stream, last); err != nil {
@@ -103,11 +110,66 @@ func (s *selection) task(id string) error {
 			}
 		}
 	}
-	slices.SortFunc(s.records, func(a, b events.Record) int { return cmp.Compare(a.Header.Position, b.Header.Position) })
 	return nil
 }
 
-// stream adds the events of a stream up to a position.
+// ledger adds the events that tell who erased what is not there any more, and the
+// newest root over the heads of all streams, and proves them under it.
+func (s *selection) ledger(prover *seal.HeadsProver) (*fileHeads, error) {
+	erased := map[events.Position]bool{}
+	names := map[events.Stream]bool{events.AuthorityStream: true, events.SettingsStream: true}
+	for _, r := range s.records {
+		names[r.Header.Stream] = true
+		if r.Erased {
+			erased[r.Header.Position] = true
+		}
+	}
+	var newest *events.Record
+	for r, err := range s.log.ReadStream(s.ctx, events.LedgerStream, 0) {
+		if err != nil {
+			return nil, err
+		}
+		if r.Header.Position > s.end {
+			break
+		}
+		switch r.Header.Type {
+		case events.HeadsRooted{}.Kind():
+			newest = &r
+		case events.PayloadErased{}.Kind():
+			e, err := events.DecodeAs[events.PayloadErased](r)
+			if err != nil {
+				return nil, err
+			}
+			if erased[e.Position] {
+				s.records = append(s.records, r)
+			}
+		}
+	}
+	if newest == nil {
+		return nil, nil
+	}
+	root, err := events.DecodeAs[events.HeadsRooted](*newest)
+	if err != nil {
+		return nil, err
+	}
+	streams := slices.Sorted(maps.Keys(names))
+	proofs, err := prover.Prove(s.ctx, root, newest.Header.Position, streams)
+	if err != nil {
+		return nil, err
+	}
+	s.records = append(s.records, *newest)
+	heads := &fileHeads{Position: newest.Header.Position}
+	for i, p := range proofs {
+		f := fileProof{Stream: streams[i], Found: fileFound(p.Found), Path: make([]fileStep, len(p.Path))}
+		for j, step := range p.Path {
+			f.Path[j] = fileStep(step)
+		}
+		heads.Proofs = append(heads.Proofs, f)
+	}
+	return heads, nil
+}
+
+// stream adds the events of a stream up to a position, and the first behind it.
 func (s *selection) stream(name events.Stream, upTo events.Position) error {
 	if s.have[name] {
 		return nil
@@ -117,12 +179,15 @@ func (s *selection) stream(name events.Stream, upTo events.Position) error {
 		if err != nil {
 			return err
 		}
-		if r.Header.Position > upTo {
+		if r.Header.Position > s.end {
 			break
 		}
 		s.records = append(s.records, r)
 		if s.bytes += len(r.Leaf) + len(r.Payload); len(s.records) > MaxEvents || s.bytes > MaxBytes {
 			return &TooLargeError{len(s.records), s.bytes}
+		}
+		if r.Header.Position > upTo {
+			break
 		}
 	}
 	return nil

@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"strings"
+	"time"
 
 	"fleetledger/commands/audit"
 	"fleetledger/events"
@@ -31,11 +31,17 @@ type Report struct {
 	// Rules are those in force when the task was submitted.
 	Rules []Rule `json:"rules"`
 
-	Streams            []Stream `json:"streams"`
-	Events             int      `json:"events"`
-	Proved             int      `json:"proved"`
-	Erased             int      `json:"erased"`
-	DecisionsRederived int      `json:"decisions_rederived"`
+	Streams []Stream `json:"streams"`
+	Events  int      `json:"events"`
+	Proved  int      `json:"proved"`
+	Erased  int      `json:"erased"`
+	// Erasures say who erased payloads of these events, and why.
+	Erasures []Erasure `json:"erasures"`
+	// CompleteTo is the position up to which the task's stream is shown to have no
+	// other event, by the root over all streams at RootedAt; 0 if there is none.
+	CompleteTo         events.Position `json:"complete_to"`
+	RootedAt           events.Position `json:"rooted_at"`
+	DecisionsRederived int             `json:"decisions_rederived"`
 
 	Established     []string        `json:"established"`
 	NotEstablished  []string        `json:"not_established"`
@@ -58,8 +64,19 @@ type Stream struct {
 	Position events.Position `json:"position"`
 }
 
+// Erasure is the erasure of a payload.
+type Erasure struct {
+	Position events.Position `json:"position"`
+	By       string          `json:"by"`
+	At       time.Time       `json:"at"`
+	Reason   string          `json:"reason"`
+	// Told is the position of the event that tells of it.
+	Told events.Position `json:"told"`
+}
+
 // Kinds of findings besides those of an audit.
 const (
+	Missing   = "missing"   // an event was left out
 	Malformed = "malformed" // a line is not as the format has it
 	Inclusion = "inclusion" // not proved to be in the tree of the checkpoint
 	Foreign   = "foreign"   // of another log, fleet or task
@@ -82,7 +99,7 @@ func Verify(file []byte, keys ...string) (Report, error) {
 		return Report{}, fmt.Errorf("its format is %+q, this program reads %s", head.Format, Format)
 	}
 	v := &verifier{head: head, report: Report{Origin: head.Origin, Fleet: head.Fleet, TaskID: head.TaskID,
-		Rules: []Rule{}, Streams: []Stream{}, Established: []string{}, NotEstablished: []string{}}}
+		Rules: []Rule{}, Streams: []Stream{}, Erasures: []Erasure{}, Established: []string{}, NotEstablished: []string{}}}
 	v.checkpoint(keys)
 	v.lines(rest)
 	v.audit()
@@ -91,13 +108,19 @@ func Verify(file []byte, keys ...string) (Report, error) {
 }
 
 type verifier struct {
-	head     fileHead
-	signed   bool // a key given signed what the events are proved against
-	against  seal.Checkpoint
-	records  []events.Record
-	erased   []events.Position
-	findings audit.Report
-	report   Report
+	head    fileHead
+	signed  bool // a key given signed what the events are proved against
+	against seal.Checkpoint
+	// records are whole streams, as far as the file has them; told are single events
+	// of the ledger's own.
+	records, told []events.Record
+	findings      audit.Report
+	// complete are the streams that are shown to have no other event up to
+	// rootAt.
+	complete map[events.Stream]bool
+	// rootAt is the position that the root over all streams is of, 0 without one.
+	rootAt events.Position
+	report Report
 	// unfounded is true if the verdict rests on what was erased.
 	unfounded bool
 }
@@ -160,7 +183,6 @@ func (v *verifier) event(n int, last events.Position, line []byte) (events.Posit
 	case e.Erased && (e.Salt != "" || e.Payload != ""):
 		v.find(Malformed, h.Position, h.Stream, "it is said to be erased, and it has a salt or a payload")
 	case e.Erased:
-		v.erased = append(v.erased, h.Position)
 	case err != nil || len(salt) != events.SaltBytes || hex.EncodeToString(salt) != e.Salt:
 		v.find(Malformed, h.Position, h.Stream, "the salt is not %d bytes in lower-case hexadecimal", events.SaltBytes)
 	default:
@@ -169,8 +191,11 @@ func (v *verifier) event(n int, last events.Position, line []byte) (events.Posit
 	if h.Fleet != v.head.Fleet {
 		v.find(Foreign, h.Position, h.Stream, "it is of fleet %s", h.Fleet)
 	}
-	if !holds(h.Stream, v.head.TaskID) {
-		v.find(Foreign, h.Position, h.Stream, "events of this stream are no evidence of the task")
+	if !holds(h, v.head.TaskID) {
+		v.find(Foreign, h.Position, h.Stream, "such events of this stream are no evidence of the task")
+	}
+	if h.Position <= last {
+		v.find(audit.Position, h.Position, h.Stream, "it comes after position %d", last)
 	}
 	if v.signed {
 		if err := seal.CheckInclusion(v.against, h.Position, r.LeafHash, e.Proof); err != nil {
@@ -179,7 +204,11 @@ func (v *verifier) event(n int, last events.Position, line []byte) (events.Posit
 			v.report.Proved++
 		}
 	}
-	v.records = append(v.records, r)
+	if h.Stream == events.LedgerStream {
+		v.told = append(v.told, r)
+	} else {
+		v.records = append(v.records, r)
+	}
 	return h.Position, true
 }
 
@@ -200,17 +229,23 @@ func (v *verifier) audit() {
 			v.find(Malformed, 0, s, "the file has no event of this stream")
 		}
 	}
+	v.checkTold()
 	sound := v.signed && len(v.findings.Findings) == 0
 	if sound {
 		// Headers, chains and payloads first: only what is whole is decided upon.
 		sound = audit.RunPart(v.records, false).OK
+	}
+	if sound {
+		v.erasures()
+		v.heads()
+		sound = len(v.findings.Findings) == 0
 	}
 	a := audit.RunPart(v.records, sound)
 	for _, f := range a.Findings {
 		v.findings.Add(f)
 	}
 	v.findings.FindingsOmitted += a.FindingsOmitted
-	v.report.Events, v.report.Erased, v.report.DecisionsRederived = a.Events, a.Erased, a.DecisionsRederived
+	v.report.Events, v.report.Erased, v.report.DecisionsRederived = a.Events+len(v.told), a.Erased, a.DecisionsRederived
 	if sound {
 		v.fold()
 	} else {
@@ -220,7 +255,9 @@ func (v *verifier) audit() {
 	if v.report.Findings == nil {
 		v.report.Findings = []audit.Finding{}
 	}
-	v.report.OK = len(v.report.Findings) == 0
+	if v.report.OK = len(v.report.Findings) == 0; !v.report.OK {
+		v.complete, v.report.CompleteTo = nil, 0
+	}
 }
 
 // fold tells the task, and the rules at its submission, as far as the events fit.
@@ -248,63 +285,4 @@ func (v *verifier) fold() {
 	for _, r := range auth.Rules {
 		v.report.Rules = append(v.report.Rules, Rule{ID: r.ID, Rule: r.Rule, WrittenBy: r.WrittenBy, Position: r.Position})
 	}
-}
-
-// tell says in words what was established, and what a file cannot show.
-func (v *verifier) tell() {
-	r := &v.report
-	yes := func(format string, args ...any) { r.Established = append(r.Established, fmt.Sprintf(format, args...)) }
-	no := func(format string, args ...any) {
-		r.NotEstablished = append(r.NotEstablished, fmt.Sprintf(format, args...))
-	}
-	if v.signed {
-		yes("a key given signed the checkpoint of %s over %d events", r.Origin, r.Size)
-		if r.Proved > 0 {
-			yes("%d of the file's %d events are in that log, at their positions, exactly as their headers are here", r.Proved, r.Events)
-		}
-	}
-	if r.OK {
-		yes("%d payloads are those that their headers commit to", r.Events-r.Erased)
-		for _, s := range r.Streams {
-			yes("of stream %s nothing is missing, changed or moved up to revision %d", s.Stream, s.Revision)
-		}
-		if v.unfounded {
-			yes("%d decisions, made again from these events, come out as recorded", r.DecisionsRederived)
-			no("that the task's verdict, and the gates that let it in at once, were decided rightly: what they rest on was erased")
-		} else {
-			yes("%d decisions, made again from these events, come out as recorded, the task's verdict included if it has one", r.DecisionsRederived)
-		}
-	} else {
-		no("whatever the findings are about")
-	}
-	if n := len(v.erased); n > 0 {
-		no("what %d payloads said, at positions %s: they were erased in the log, or left out of the file", n, positions(v.erased))
-	}
-	for _, s := range r.Streams {
-		switch {
-		case s.Stream == events.TaskStream(r.TaskID):
-			no("that the task has no event after revision %d of its stream: later ones, before or after the checkpoint, may have been left out", s.Revision)
-		case s.Stream == events.SettingsStream:
-			no("that no settings were changed after revision %d of their stream while the task ran", s.Revision)
-		}
-	}
-	if !slices.ContainsFunc(r.Streams, func(s Stream) bool { return s.Stream == events.SettingsStream }) {
-		no("that the settings were never changed before the task ended: the file has no change of them")
-	}
-	no("that nobody was shown another log under this name: compare the checkpoint with one that somebody else has kept")
-	no("that leases lapsed rightly: heartbeats are not recorded; and that the relay's clock was right")
-	no("that a machine did what its report says: it says so itself")
-}
-
-// positions lists the first few of many.
-func positions(list []events.Position) string {
-	const most = 10
-	var words []string
-	for _, p := range list[:min(most, len(list))] {
-		words = append(words, fmt.Sprint(p))
-	}
-	if len(list) > most {
-		words = append(words, fmt.Sprintf("and %d more", len(list)-most))
-	}
-	return strings.Join(words, ", ")
 }

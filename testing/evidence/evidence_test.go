@@ -18,18 +18,22 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/commands/evidence"
 	"fleetledger/events"
+	"fleetledger/events/seal"
 )
 
 // python is what verify.py says of a file.
 type python struct {
-	File     string `json:"file"`
-	OK       bool   `json:"ok"`
-	Events   int    `json:"events"`
-	Erased   int    `json:"erased"`
-	Findings []struct {
+	File   string `json:"file"`
+	OK     bool   `json:"ok"`
+	Events int    `json:"events"`
+	Erased int    `json:"erased"`
+	// CompleteTo is as in our own report.
+	CompleteTo events.Position `json:"complete_to"`
+	Findings   []struct {
 		Position events.Position `json:"position"`
 		Detail   string          `json:"detail"`
 	} `json:"findings"`
@@ -105,7 +109,7 @@ func TestGoodEvidence(t *testing.T) {
 		}
 	}
 	// No such task, no file.
-	if file, err := evidence.Export(t.Context(), s.log, s.sealer, "another"); file != nil || err != nil {
+	if file, err := evidence.Export(t.Context(), s.log, s.sealer, seal.NewHeadsProver(s.log), "another"); file != nil || err != nil {
 		t.Errorf("got %s, %v", file, err)
 	}
 }
@@ -239,14 +243,94 @@ var damages = []struct {
 	}, nil},
 	{"no checkpoint", audit.Checkpoint, func(_ testing.TB, l []line) []line { l[0]["checkpoint"] = ""; return l }, nil},
 
-	// What one file alone cannot give away, and what is told of it instead.
-	{"the end of the task left out", "", func(t testing.TB, l []line) []line {
-		i := find(t, l, "task.settled", 0)
-		l[0]["events"] = i - 1
-		return l[:i]
+	// By the root over the heads of all streams.
+	{"the last event of the task dropped", evidence.Missing, func(t testing.TB, l []line) []line {
+		return counted(without(l, find(t, l, "conclusion.recorded", 0)))
 	}, nil},
-	{"a conclusion erased", "", func(t testing.TB, l []line) []line { return erase(l, find(t, l, "conclusion.recorded", 0)) }, nil},
+	{"the end of the task left out", evidence.Missing, leaveOutTheEnd, nil},
+	{"the last event of a gate dropped", evidence.Missing, func(t testing.TB, l []line) []line {
+		return counted(without(l, find(t, l, "approval.spent", 0)))
+	}, nil},
+	{"the settings left out", evidence.Missing, func(t testing.TB, l []line) []line {
+		return counted(without(l, find(t, l, "settings.changed", 0)))
+	}, nil},
+	{"the root left out", evidence.Malformed, func(t testing.TB, l []line) []line {
+		return counted(without(l, find(t, l, "heads.rooted", 0)))
+	}, rooted},
+	{"the proofs left out", evidence.Foreign, func(_ testing.TB, l []line) []line { delete(l[0], "heads"); return l }, rooted},
+	{"another root", evidence.Malformed, func(_ testing.TB, l []line) []line { heads(l)["position"] = 3; return l }, nil},
+	{"a proof less", evidence.Malformed, func(_ testing.TB, l []line) []line {
+		heads(l)["proofs"] = heads(l)["proofs"].([]any)[1:]
+		return l
+	}, rooted},
+	{"two proofs swapped", evidence.Malformed, func(_ testing.TB, l []line) []line {
+		p := heads(l)["proofs"].([]any)
+		p[0], p[1] = p[1], p[0]
+		return l
+	}, rooted},
+	{"a proof twice", evidence.Malformed, func(_ testing.TB, l []line) []line {
+		p := heads(l)["proofs"].([]any)
+		heads(l)["proofs"] = append(p, p[len(p)-1])
+		return l
+	}, rooted},
+	{"the head of another stream", audit.Heads, func(_ testing.TB, l []line) []line {
+		proof(l, "task-")["found"] = proof(l, "gate-")["found"]
+		proof(l, "task-")["path"] = proof(l, "gate-")["path"]
+		return l
+	}, rooted},
+	{"an earlier head", audit.Heads, func(_ testing.TB, l []line) []line {
+		found := proof(l, "task-")["found"].(map[string]any)
+		found["revision"] = found["revision"].(float64) - 1
+		return l
+	}, rooted},
+	{"a bit of a proof", audit.Heads, func(_ testing.TB, l []line) []line {
+		step := proof(l, "task-")["path"].([]any)[0].(map[string]any)
+		step["bit"] = step["bit"].(float64) - 1
+		return l
+	}, rooted},
+	{"a hash of a proof", audit.Heads, func(_ testing.TB, l []line) []line {
+		proof(l, "task-")["path"].([]any)[0].(map[string]any)["hash"] = strings.Repeat("ab", 32)
+		return l
+	}, rooted},
+	{"no path in a proof", audit.Heads, func(_ testing.TB, l []line) []line { proof(l, "task-")["path"] = []any{}; return l }, rooted},
+	{"a payload left out", audit.Payload, func(t testing.TB, l []line) []line { return erase(l, find(t, l, "conclusion.recorded", 0)) },
+		func(t testing.TB, l []line) int { return find(t, l, "conclusion.recorded", 0) }},
+
+	// What one file alone cannot give away, and what is told of it instead.
+	{"the end of the task left out, without a root", "", func(t testing.TB, l []line) []line {
+		delete(l[0], "heads")
+		l = leaveOutTheEnd(t, l)
+		return counted(without(l, find(t, l, "heads.rooted", 0)))
+	}, nil},
 }
+
+// leaveOutTheEnd leaves out the task's last events, from its verdict on.
+func leaveOutTheEnd(t testing.TB, l []line) []line {
+	settled := l[find(t, l, "task.settled", 0)].header(t)
+	return counted(slices.DeleteFunc(l, func(x line) bool {
+		return x["leaf"] != nil && x.header(t).Stream == settled.Stream && x.header(t).Revision >= settled.Revision
+	}))
+}
+
+// counted makes the head say how many events there are.
+func counted(l []line) []line {
+	l[0]["events"] = len(l) - 1
+	return l
+}
+
+func heads(l []line) map[string]any { return l[0]["heads"].(map[string]any) }
+
+// proof is that of the stream whose name begins like this.
+func proof(l []line, stream string) map[string]any {
+	for _, p := range heads(l)["proofs"].([]any) {
+		if p := p.(map[string]any); strings.HasPrefix(p["stream"].(string), stream) {
+			return p
+		}
+	}
+	panic("no proof of " + stream)
+}
+
+func rooted(t testing.TB, l []line) int { return find(t, l, "heads.rooted", 0) }
 
 func reported(t testing.TB, l []line) int { return find(t, l, "task.reported", 0) }
 
@@ -287,7 +371,7 @@ func TestDamagedEvidence(t *testing.T) {
 	for i, p := range runPython(t, s.key, files...) {
 		c := damages[i]
 		ours := verify(t, files[i], s.key)
-		if p.OK != ours.OK || p.Erased != ours.Erased && ours.OK {
+		if p.OK != ours.OK || p.Erased != ours.Erased && ours.OK || p.CompleteTo != ours.CompleteTo {
 			t.Errorf("%s: ours says %t %+v, verify.py %t %+v", c.name, ours.OK, ours.Findings, p.OK, p.Findings)
 		}
 		for _, f := range p.Findings {
@@ -301,25 +385,112 @@ func TestDamagedEvidence(t *testing.T) {
 	}
 }
 
-// What decisions rest on is never taken for verified when it is not there.
+// What was erased is told as erased, by whom and why, and whatever rests on it is not
+// said to be established. What decisions rest on is never taken for erased.
 func TestErasedIsNotPassed(t *testing.T) {
-	s := newLog(t)
-	good := s.export(t)
+	var files [][]byte
 	for _, c := range []struct {
-		kind events.Kind
-		ok   bool
-	}{{"conclusion.recorded", true}, {"task.reported", true}, {"task.submitted", true}, {"actor.registered", false}, {"approval.settled", false}, {"task.settled", false}} {
-		file := edit(t, good, func(l []line) []line { return erase(l, find(t, l, c.kind, 0)) })
+		kind  events.Kind
+		rests bool // the verdict, on it
+	}{{"conclusion.recorded", false}, {"task.reported", true}, {"task.submitted", true}} {
+		s := unrootedLog(t)
+		at := s.erase(t, c.kind, 0)
+		s.root(t)
+		file := s.export(t)
+		files = append(files, file)
 		r := verify(t, file, s.key)
-		if r.OK != c.ok || r.Erased != 1 || !strings.Contains(strings.Join(r.NotEstablished, "\n"), "erased in the log, or left out") {
+		if !r.OK || r.Erased != 1 || r.CompleteTo == 0 || len(r.Erasures) != 1 || r.Erasures[0].Position != at || r.Erasures[0].By != "root" || r.Erasures[0].Reason != "leaked" {
 			t.Errorf("%s: got %+v", c.kind, r)
 		}
-		if !c.ok && (len(r.Findings) != 2 || r.Findings[0].Kind != audit.Payload || r.Findings[0].Position == 0 || r.Findings[1].Kind != audit.Undetermined) {
-			t.Errorf("%s: got %+v", c.kind, r.Findings)
+		no := strings.Join(r.NotEstablished, "\n")
+		if !strings.Contains(no, "erased in the log, or left out") || strings.Contains(no, "the task's verdict") != c.rests {
+			t.Errorf("%s: not established are %v", c.kind, r.NotEstablished)
 		}
-		told := strings.Contains(strings.Join(r.NotEstablished, "\n"), "the task's verdict")
-		if rests := c.kind == "task.reported" || c.kind == "task.submitted"; rests != told {
-			t.Errorf("%s: the verdict is said to be unfounded: %t: %v", c.kind, told, r.NotEstablished)
+		// Without the event that tells of it, it is only left out.
+		file = edit(t, file, func(l []line) []line { return counted(without(l, find(t, l, "payload.erased", 0))) })
+		files = append(files, file)
+		if r := verify(t, file, s.key); r.OK || len(r.Findings) != 2 || r.Findings[0].Kind != audit.Payload || r.Findings[0].Position != at {
+			t.Errorf("%s, without its erasure: got %+v", c.kind, r.Findings)
+		}
+		// Nor does the erasure of one excuse another.
+		file = edit(t, s.export(t), func(l []line) []line { return erase(l, find(t, l, "task.opened", 0)) })
+		files = append(files, file)
+		if r := verify(t, file, s.key); r.OK {
+			t.Errorf("%s: another payload left out beside it is taken", c.kind)
+		}
+	}
+	s := newLog(t)
+	for _, kind := range []events.Kind{"actor.registered", "approval.settled", "task.settled", "task.reported", "heads.rooted"} {
+		file := edit(t, s.export(t), func(l []line) []line { return erase(l, find(t, l, kind, 0)) })
+		files = append(files, file)
+		if r := verify(t, file, s.key); r.OK || r.Findings[0].Kind != audit.Payload || r.Findings[0].Position == 0 {
+			t.Errorf("%s: got %+v", kind, r.Findings)
+		}
+	}
+	for i, p := range runPython(t, s.key, files...) {
+		ours := verify(t, files[i], s.key)
+		if p.OK != ours.OK || p.Erased != ours.Erased && ours.OK || p.CompleteTo != ours.CompleteTo {
+			t.Errorf("file %d: ours says %t %+v, verify.py %t %+v", i, ours.OK, ours.Findings, p.OK, p.Findings)
+		}
+	}
+}
+
+// A root shows that a task has no other event up to it; a log without one says that
+// it does not, and so does one whose root is older than the task's last event.
+func TestCompleteness(t *testing.T) {
+	none := unrootedLog(t)
+	early := unrootedLog(t)
+	early.root(t)
+	if _, err := early.ledger.Conclude(t.Context(), commands.Caller{Actor: "ana"}, commands.Conclude{About: &events.About{TaskID: early.task}, Text: "again"}); err != nil {
+		t.Fatal(err)
+	}
+	whole := newLog(t)
+	files := [][]byte{none.export(t), early.export(t), whole.export(t)}
+	earlier, later := early.ledger.State().Rooted().At, whole.ledger.State().Rooted().At
+	for i, want := range []struct {
+		to    events.Position
+		words string
+	}{
+		{0, "no root over the heads of all streams is in the file"},
+		{earlier, fmt.Sprintf("no event behind position %d", earlier)},
+		{later, fmt.Sprintf("no event behind position %d", later)},
+	} {
+		r := verify(t, files[i], whole.key)
+		if !r.OK || r.CompleteTo != want.to || !strings.Contains(strings.Join(r.NotEstablished, "\n"), want.words) {
+			t.Errorf("file %d: complete to %d: %v %+v", i, r.CompleteTo, r.NotEstablished, r.Findings)
+		}
+		if told := strings.Contains(strings.Join(r.Established, "\n"), "it has no other event up to position"); told != (want.to > 0) {
+			t.Errorf("file %d: established are %v", i, r.Established)
+		}
+	}
+	for i, p := range runPython(t, whole.key, files...) {
+		if ours := verify(t, files[i], whole.key); !p.OK || p.CompleteTo != ours.CompleteTo {
+			t.Errorf("file %d: verify.py says %+v", i, p)
+		}
+	}
+	// A root of somebody else's, or of a position to come, is none.
+	for name, forge := range map[string]func(r *events.Record, e events.HeadsRooted) events.HeadsRooted{
+		"of root's": func(r *events.Record, e events.HeadsRooted) events.HeadsRooted { r.Header.Actor = "root"; return e },
+		"of nothing": func(_ *events.Record, e events.HeadsRooted) events.HeadsRooted {
+			e.Root = events.SumHash("x")
+			return e
+		},
+	} {
+		f := whole.forged(t, func(r *events.Record, e events.Event) events.Event {
+			if h, ok := e.(events.HeadsRooted); ok {
+				return forge(r, h)
+			}
+			return e
+		})
+		file, err := evidence.Export(t.Context(), f.log, f.sealer, seal.NewHeadsProver(f.log), f.task)
+		if err != nil {
+			continue // the exporter makes it again too
+		}
+		if r := verify(t, file, f.key); r.OK || r.CompleteTo != 0 {
+			t.Errorf("%s: got %+v", name, r)
+		}
+		if p := runPython(t, f.key, file); p[0].OK {
+			t.Errorf("%s: verify.py takes it", name)
 		}
 	}
 }
@@ -490,7 +661,7 @@ func TestSignedNonsense(t *testing.T) {
 				}
 				return out
 			})
-			file, err := evidence.Export(t.Context(), f.log, f.sealer, f.task)
+			file, err := evidence.Export(t.Context(), f.log, f.sealer, seal.NewHeadsProver(f.log), f.task)
 			if err != nil {
 				continue // not even the exporter can decode it
 			}
@@ -534,11 +705,24 @@ func put(v any, path []string, to any) any {
 func TestWithheldAuthorityIsFound(t *testing.T) {
 	s := newLog(t)
 	file := edit(t, s.export(t), func(l []line) []line {
-		i := find(t, l, "rule.written", 20) // the newest of the stream
-		l[0]["events"] = len(l) - 2
-		return without(l, i)
+		for _, kind := range []events.Kind{"rule.written", "actor.registered"} { // the last before the task, the first behind it
+			nth := map[events.Kind]int{"rule.written": 20, "actor.registered": 5}[kind]
+			l = without(l, find(t, l, kind, nth))
+		}
+		l[0]["events"] = len(l) - 1
+		return l
 	})
 	r := verify(t, file, s.key)
+	if r.OK || !slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return f.Kind == evidence.Missing }) {
+		t.Errorf("got %+v", r)
+	}
+	// Without a root it shows in the decisions.
+	r = verify(t, edit(t, file, func(l []line) []line {
+		delete(l[0], "heads")
+		l = without(l, find(t, l, "heads.rooted", 0))
+		l[0]["events"] = len(l) - 1
+		return l
+	}), s.key)
 	if r.OK || !slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return f.Kind == audit.Decision }) {
 		t.Errorf("got %+v", r)
 	}

@@ -24,6 +24,7 @@ import (
 type sealed struct {
 	log    *memlog.Log
 	sealer *seal.Sealer
+	ledger *commands.Ledger // nil of a forged one
 	key    string
 	task   string
 }
@@ -31,8 +32,49 @@ type sealed struct {
 func level(n events.Level) *events.Level { return &n }
 
 // newLog makes a log in which a task of ana's waited for carl, was claimed twice and
-// reported. A rule was written with leave of another, settings were changed.
+// reported. A rule was written with leave of another, settings were changed. At its end
+// the heads of its streams are rooted, and something else comes after that.
 func newLog(t testing.TB) sealed {
+	t.Helper()
+	s := unrootedLog(t)
+	s.root(t)
+	if _, err := s.ledger.RegisterActor(t.Context(), commands.Caller{Actor: "root"}, commands.RegisterActor{ID: "later", Kind: events.Human, AuthorityLevel: level(20)}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s sealed) root(t testing.TB) {
+	t.Helper()
+	if err := s.ledger.RootHeads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// erase erases the payload of the nth event, from 0, of a kind.
+func (s sealed) erase(t testing.TB, kind events.Kind, nth int) events.Position {
+	t.Helper()
+	for r, err := range s.log.ReadAll(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Header.Type != kind {
+			continue
+		}
+		if nth == 0 {
+			if _, err := s.ledger.ErasePayload(t.Context(), commands.Caller{Actor: "root"}, commands.ErasePayload{EventID: r.Header.ID, Reason: "leaked"}); err != nil {
+				t.Fatal(err)
+			}
+			return r.Header.Position
+		}
+		nth--
+	}
+	t.Fatalf("there is no %s", kind)
+	return 0
+}
+
+// unrootedLog is newLog before the root.
+func unrootedLog(t testing.TB) sealed {
 	t.Helper()
 	ctx := t.Context()
 	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
@@ -98,7 +140,9 @@ func newLog(t testing.TB) sealed {
 	}
 	do(l.Conclude(ctx, as("ana"), commands.Conclude{About: &events.About{TaskID: task}, Text: "sound"}))
 	do(l.RegisterActor(ctx, as("root"), commands.RegisterActor{ID: "late", Kind: events.Human, AuthorityLevel: level(20)}))
-	return seals(t, log, task)
+	s := seals(t, log, task)
+	s.ledger = l
+	return s
 }
 
 // seals gives a log a key; the same each time.
@@ -112,7 +156,7 @@ func seals(t testing.TB, log *memlog.Log, task string) sealed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sealed{log, s, key.Verifier(), task}
+	return sealed{log: log, sealer: s, key: key.Verifier(), task: task}
 }
 
 // forged is the log as somebody who holds its key could have made it: sound in every
@@ -144,6 +188,21 @@ func (s sealed) rewritten(t testing.TB, change func(r *events.Record) []byte) se
 		if err != nil {
 			t.Fatal(err)
 		}
+		if r.Header.Type == (events.HeadsRooted{}).Kind() {
+			// Whoever holds the key roots the log as it is.
+			root, err := events.DecodeAs[events.HeadsRooted](r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			tree, err := seal.NewHeadsProver(log).Tree(t.Context(), root.At)
+			if err != nil {
+				t.Fatal(err)
+			}
+			root.Root = tree.Root()
+			if r.Payload, err = events.Encode(root); err != nil {
+				t.Fatal(err)
+			}
+		}
 		payload := change(&r)
 		now = r.Header.Time
 		r.Header.Key, r.Header.Request = events.Hash{}, events.Hash{}
@@ -156,7 +215,7 @@ func (s sealed) rewritten(t testing.TB, change func(r *events.Record) []byte) se
 
 func (s sealed) export(t testing.TB) []byte {
 	t.Helper()
-	file, err := evidence.Export(t.Context(), s.log, s.sealer, s.task)
+	file, err := evidence.Export(t.Context(), s.log, s.sealer, seal.NewHeadsProver(s.log), s.task)
 	if err != nil || file == nil {
 		t.Fatalf("no evidence: %v", err)
 	}

@@ -3,8 +3,10 @@
 
 A second reading of the format, with Python's standard library and nothing of the
 ledger's code. It checks the checkpoint's signature, every header, hash, chain and
-payload, and every inclusion proof. It does not make the decisions again: whether a
-gate, an approval or a verdict was decided rightly is for `fleetledger evidence verify`.
+payload, every inclusion proof, who erased what is not there, and that no stream goes
+on where the file ends, by a root over the heads of all streams. It does not make the
+decisions again: whether a gate, an approval or a verdict was decided rightly is for
+`fleetledger evidence verify`.
 
 One line of JSON is printed for each file; exit code 1 if any has a finding.
 """
@@ -18,13 +20,21 @@ import json
 import re
 import sys
 
-FORMAT, MAX_EVENTS, MAX_BYTES = "fleetledger-evidence/1", 20_000, 48 << 20
-NOT_CHECKED = [
-    "decisions: gates, approvals and the verdict are not decided again",
-    "whether the task or the settings have later events that were left out",
-    "whether anybody was shown another log under this name",
-    "whether a machine did what its report says",
-]
+FORMAT, MAX_EVENTS, MAX_BYTES, MAX_NAME = "fleetledger-evidence/2", 20_000, 48 << 20, 160
+ERASABLE = {
+    "task.submitted", "task.reported", "task.cancelled", "memory.recorded", "conclusion.recorded", "section.revised", "block.published", "block.accepted",
+}
+
+
+def not_checked(complete_to):
+    later = f"whether the task has events behind position {complete_to}, and whether the root over all streams is right"
+    return [
+        "decisions: gates, approvals and the verdict are not decided again",
+        later if complete_to else "whether the task or the settings have later events that were left out",
+        "whether anybody was shown another log under this name",
+        "whether a machine did what its report says",
+    ]
+
 
 # --- Ed25519 (RFC 8032), verification only, plain and not in constant time ---
 
@@ -171,11 +181,127 @@ def parse_line(line, required, optional=()):
             raise ValueError("a name occurs twice")
         return dict(pairs)
 
-    value = json.loads(line.decode("utf-8"), object_pairs_hook=unique)
+    return shaped(json.loads(line.decode("utf-8"), object_pairs_hook=unique), required, optional)
+
+
+def shaped(value, required, optional=()):
+    """Return value if it is an object of these members."""
     kinds = dict(required, **dict(optional))
     if type(value) is not dict or not set(required) <= set(value) <= set(kinds) or any(type(v) is not kinds[n] for n, v in value.items()):
         raise ValueError("the line is not as the format has it")
     return value
+
+
+def matching(pattern, text):
+    if not re.fullmatch(pattern, text):
+        raise ValueError("a value in the file is malformed")
+    return text
+
+
+# --- the heads of all streams: a trie over their names, bit by bit ---
+
+
+def bit_of(name, bit):
+    b = name.encode()
+    return b[bit // 8] >> (7 - bit % 8) & 1 if bit // 8 < len(b) else 0
+
+
+def head_of(root, stream, proof):
+    """Return (revision, leaf hash) of a stream's head under a root, (0, "") if it has none."""
+    found, below = proof["found"], 8 * (MAX_NAME + 1)
+    h = hashlib.sha256(
+        b"\x00" + found["stream"].encode() + b"\x00" + found["revision"].to_bytes(8, "big") + bytes.fromhex(found["leaf_hash"])
+    ).digest()
+    for step in proof["path"]:
+        if not 0 <= step["bit"] < below:
+            raise ValueError("the bits of a proof do not fall on the way up")
+        below, side, other = step["bit"], bit_of(found["stream"], step["bit"]), bytes.fromhex(step["hash"])
+        if bit_of(stream, step["bit"]) != side:
+            raise ValueError("the name of a stream does not lead to what is proved")
+        left, right = (other, h) if side else (h, other)
+        h = hashlib.sha256(b"\x01" + step["bit"].to_bytes(2, "big") + left + right).digest()
+    if h.hex() != root:
+        raise ValueError("the head of a stream is not proved")
+    return (found["revision"], found["leaf_hash"]) if found["stream"] == stream else (0, "")
+
+
+def parse_heads(heads):
+    """Check the form of the head's proofs."""
+    shaped(heads, {"position": int, "proofs": list})
+    if heads["position"] < 0:
+        raise ValueError("the line is not as the format has it")
+    for p in heads["proofs"]:
+        shaped(p, {"stream": str, "found": dict, "path": list})
+        shaped(p["found"], {"stream": str, "revision": int, "leaf_hash": str})
+        if not 0 <= p["found"]["revision"] < 2**64:
+            raise ValueError("the line is not as the format has it")
+        for s in p["path"]:
+            matching(f"({HASH})?", shaped(s, {"bit": int, "hash": str})["hash"])
+        matching(f"({HASH})?", p["found"]["leaf_hash"])
+    return heads
+
+
+def check_heads(head, told, streams, find):
+    """Hold every stream against the root over all heads; return the position that the task is complete to."""
+    heads, root = head.get("heads"), None
+    for h, text in told:
+        if h["type"] != "heads.rooted":
+            continue
+        if not heads or heads["position"] != h["position"]:
+            find("nothing in the file is proved under this root", h["position"])
+            continue
+        root = parse_line(text.encode(), {"at": int, "streams": int, "root": str})
+        if h["actor"] != "@relay" or not 0 < root["at"] < h["position"]:
+            find("only the relay roots the heads of streams, and of a position before", h["position"])
+            return 0
+    if heads and not root:
+        find("the root that the head names is not in the file", heads["position"])
+    if not heads or not root:
+        return 0
+    task, proved = "task-" + head["task_id"], {}
+    shown = {"authority": [], "settings": [], **streams}
+    names = [p["stream"] for p in heads["proofs"]]
+    if names != sorted(shown):
+        find("the heads that are proved are not those of the file's streams", heads["position"])
+        return 0
+    for p in heads["proofs"]:
+        matching(NAME, p["found"]["stream"])
+        if p["found"]["revision"] == 0 or not p["found"]["leaf_hash"] or not all(s["hash"] for s in p["path"]):
+            raise ValueError("a proof of a head is malformed")
+        proved[p["stream"]] = head_of(root["root"], p["stream"], p)
+    complete = False
+    for name, have in shown.items():
+        revision, leaf = proved[name]
+        n = sum(1 for position, _ in have if position <= root["at"])
+        if revision < n or revision == n and n and have[n - 1][1] != leaf:
+            find("the root over all streams has another head of " + name, heads["position"])
+        elif revision > n and (name not in ("authority", "settings") or n == len(have) and (not n or have[-1][0] < streams[task][-1][0])):
+            find(f"the stream {name} had revision {revision}, and the file shows it to {n}: what comes after was left out", root["at"])
+        elif name == task:
+            complete = revision == n
+    return root["at"] if complete else 0
+
+
+def check_erased(erased, told, positions, find):
+    """Hold every payload that is not there against the event that tells who erased it."""
+    of = {}
+    for h, text in told:
+        if h["type"] == "payload.erased":
+            e = parse_line(
+                text.encode(), {"event_id": str, "position": int, "stream": str, "type": str, "reason": str, "permit": dict}, {"slug": str}
+            )
+            of[e["position"]] = e, h["position"]
+            if e["position"] >= h["position"]:
+                find("it tells of a position that is not before it", h["position"])
+    for h in erased:
+        e, _ = of.get(h["position"], (None, 0))
+        if not e:
+            find("its payload is not there, and no event here says that it was erased", h["position"])
+        elif (e["event_id"], e["stream"], e["type"]) != (h["id"], h["stream"], h["type"]):
+            find("its payload is not there, and what is said to have been erased is another", h["position"])
+    for position, (_, at) in of.items():
+        if position not in {h["position"] for h in erased}:
+            find("it tells of an erasure that the file does not show", position if position in positions else at)
 
 
 def check_event(line, head, checkpoint, last, heads):
@@ -187,28 +313,35 @@ def check_event(line, head, checkpoint, last, heads):
     if e.get("erased", False):
         if salt or payload:
             wrong.append("it is said to be erased, and it has a salt or a payload")
+        elif h["type"] not in ERASABLE:
+            wrong.append("its payload is not there, and is never erased")
     elif not re.fullmatch("[0-9a-f]{32}", salt):
         wrong.append("the salt is malformed")
     elif len(payload) != h["size"] or hashlib.sha256(bytes.fromhex(salt) + payload).hexdigest() != h["commitment"]:
         wrong.append("the payload is not what the header commits to")
     if h["fleet"] != head["fleet"]:
         wrong.append("it is of another fleet")
-    if h["stream"] not in ("authority", "settings", "task-" + head["task_id"]) and not h["stream"].startswith("gate-"):
+    ledger = h["stream"] == "ledger"
+    if ledger and h["type"] not in ("heads.rooted", "payload.erased"):
+        wrong.append("such events of this stream are no evidence of the task")
+    if not ledger and h["stream"] not in ("authority", "settings", "task-" + head["task_id"]) and not h["stream"].startswith("gate-"):
         wrong.append("events of this stream are no evidence of the task")
     if last and (h["position"] <= last["position"] or h["time"] < last["time"]):
         wrong.append("position or time do not rise")
     revision, prev = heads.get(h["stream"], (0, ""))
-    if h["revision"] != revision + 1 or h["prev"] != prev:
-        wrong.append("it does not follow the event before it in its stream")
-    heads[h["stream"]] = h["revision"], leaf.hex()
+    if not ledger:
+        if h["revision"] != revision + 1 or h["prev"] != prev:
+            wrong.append("it does not follow the event before it in its stream")
+        heads[h["stream"]] = h["revision"], leaf.hex()
     proof = [bytes.fromhex(p) for p in e["proof"] if type(p) is str and re.fullmatch(HASH, p)]
     if checkpoint and (len(proof) != len(e["proof"]) or h["position"] > checkpoint[1] or not included(h["position"] - 1, checkpoint[1], leaf, proof, checkpoint[2])):
         wrong.append("it is not proved to be in the log")
-    return h, wrong, bool(e.get("erased", False))
+    return h, wrong, bool(e.get("erased", False)), e.get("payload", ""), leaf.hex()
 
 
 def verify(data, keys):
-    findings, erased, last, heads, checkpoint = [], 0, None, {}, None
+    findings, erased, last, heads, checkpoint = [], [], None, {}, None
+    told, streams, complete_to = [], {}, 0
 
     def find(detail, position=0):
         findings.append({"position": position, "detail": str(detail)})
@@ -217,12 +350,14 @@ def verify(data, keys):
         if len(data) > MAX_BYTES or not data.endswith(b"\n"):
             raise ValueError("the file is too long, or was cut")
         first, *lines = data[:-1].split(b"\n")
-        head = parse_line(first, {"format": str, "origin": str, "fleet": str, "task_id": str, "events": int, "checkpoint": str})
+        head = parse_line(first, {"format": str, "origin": str, "fleet": str, "task_id": str, "events": int, "checkpoint": str}, {"heads": dict})
         if head["format"] != FORMAT:
             raise ValueError("the format is another")
+        if "heads" in head:
+            parse_heads(head["heads"])
     except (ValueError, RecursionError) as err:
         find(err)
-        return findings, 0, 0
+        return findings, 0, 0, 0
     try:
         checkpoint = read_checkpoint(head["checkpoint"], keys)
         if checkpoint[0] != head["origin"] or not checkpoint[0].endswith("/" + head["fleet"]):
@@ -233,8 +368,13 @@ def verify(data, keys):
         find(f"the file has {len(lines)} events, its head says {head['events']}")
     for line in lines[:MAX_EVENTS]:
         try:
-            last, wrong, gone = check_event(line, head, checkpoint, last, heads)
-            erased += gone
+            last, wrong, gone, payload, leaf = check_event(line, head, checkpoint, last, heads)
+            if gone:
+                erased.append(last)
+            if last["stream"] == "ledger":
+                told.append((last, payload))
+            else:
+                streams.setdefault(last["stream"], []).append((last["position"], leaf))
             for detail in wrong:
                 find(detail, last["position"])
         except (ValueError, RecursionError) as err:
@@ -242,7 +382,14 @@ def verify(data, keys):
     for stream in ("authority", "task-" + head["task_id"]):
         if stream not in heads:
             find("the file has no event of stream " + stream)
-    return findings, len(lines), erased
+    if not findings:  # only what is whole is looked into
+        try:
+            positions = {p for have in streams.values() for p, _ in have}
+            check_erased(erased, told, positions, find)
+            complete_to = check_heads(head, told, streams, find)
+        except (ValueError, RecursionError) as err:
+            find(err)
+    return findings, len(lines), len(erased), 0 if findings else complete_to
 
 
 def main():
@@ -257,9 +404,16 @@ def main():
     ok = True
     for name in given.file:
         with open(name, "rb") as f:
-            findings, events, erased = verify(f.read(MAX_BYTES + 1), keys)
+            findings, events, erased, complete_to = verify(f.read(MAX_BYTES + 1), keys)
         ok = ok and not findings
-        print(json.dumps({"file": name, "ok": not findings, "events": events, "erased": erased, "findings": findings, "not_checked": NOT_CHECKED}))
+        print(
+            json.dumps(
+                {
+                    "file": name, "ok": not findings, "events": events, "erased": erased, "complete_to": complete_to,
+                    "findings": findings, "not_checked": not_checked(complete_to),
+                }
+            )
+        )
     sys.exit(0 if ok else 1)
 
 
