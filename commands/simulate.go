@@ -160,6 +160,8 @@ func DecisionsIn(e events.Event) []events.Decision {
 		return permit(e.Permit)
 	case events.ConclusionRecorded:
 		return permit(&e.Permit)
+	case events.MemoryConsolidated:
+		return append(permit(&e.Permit), permit(e.ForAllPermit)...)
 	case events.SectionRevised:
 		return permit(&e.Permit)
 	case events.SectionRetired:

@@ -59,6 +59,7 @@ var erasable = map[Kind]bool{
 	TaskReported{}.Kind():       true,
 	TaskCancelled{}.Kind():      true,
 	MemoryRecorded{}.Kind():     true,
+	MemoryConsolidated{}.Kind(): true,
 	ConclusionRecorded{}.Kind(): true,
 	SectionRevised{}.Kind():     true,
 	BlockPublished{}.Kind():     true,

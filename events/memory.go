@@ -39,11 +39,35 @@ type MemoryRecorded struct {
 	Permit       Permit `json:"permit"`
 }
 
-// MemoryConsolidated states what several records amount to.
+// MemoryConsolidated states what several records amount to, and what views need not
+// show any more. Nothing is taken from the log by it.
 type MemoryConsolidated struct {
-	Text    string   `json:"text"`
+	// Text says what they amount to, or why they are forgotten.
+	Text string `json:"text"`
+	// Records are the ids of those that it rests on.
 	Records []string `json:"records"`
-	Permit  Permit   `json:"permit"`
+	// Forgets is nil if everything is shown as before.
+	Forgets *Forgetting `json:"forgets,omitzero"`
+	// Recalls is the event id of an earlier one whose forgetting ends.
+	Recalls string `json:"recalls,omitzero"`
+	Permit  Permit `json:"permit"`
+	// ForAllPermit is that of collective.revise, which changing what everybody is
+	// shown takes too.
+	ForAllPermit *Permit `json:"for_all_permit,omitzero"`
+}
+
+// Forgetting is what views leave out, unless they are asked for it: of the records
+// before this event, those cited, and those of the machine that match the rest.
+type Forgetting struct {
+	// ForAll is true if every reader's views leave it out; else those of its actor.
+	ForAll bool `json:"for_all"`
+	// Cited is true if the records that it rests on are meant.
+	Cited bool `json:"cited"`
+	// Machine is empty if only cited records are meant. Command, one line, and
+	// Before, when a run had ended, narrow it down if they are there.
+	Machine string     `json:"machine,omitzero"`
+	Command string     `json:"command,omitzero"`
+	Before  *time.Time `json:"before,omitzero"`
 }
 
 // About names the subject of a conclusion: a task or a record.

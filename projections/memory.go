@@ -57,6 +57,9 @@ type Conclusion struct {
 	Subject    *events.Subject
 	Text       string
 	Supersedes string
+	// SupersededBy is the newest conclusion that stands in its place, empty if none
+	// does. Both stay.
+	SupersededBy string
 }
 
 // CommandLine writes argv as one line that a POSIX shell reads back as the

@@ -11,6 +11,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/projections"
+	"fleetledger/projections/sqlview"
 )
 
 // blockFields are the seven fields of a block; one that is absent is absent.
@@ -49,25 +50,6 @@ func fieldsOut(texts map[string]string) blockFields {
 	return f
 }
 
-// refuseNullFields refuses null for a field: absent is the one way to say nothing.
-// raw was decoded before.
-func refuseNullFields(path string, raw jsontext.Value) error {
-	var fields map[string]jsontext.Value
-	if err := events.DecodeStrict(raw, &fields); err != nil {
-		return err
-	}
-	var bad []events.Problem
-	for _, name := range events.BlockFields {
-		if fields[name].Kind() == jsontext.KindNull {
-			bad = append(bad, events.Problem{Path: path + "/" + name, Code: events.CodeNull, Detail: "null is not allowed here: leave the field out"})
-		}
-	}
-	if bad != nil {
-		return invalidFields(bad...)
-	}
-	return nil
-}
-
 type publishBlockBody struct {
 	Fields  blockFields   `json:"fields" doc:"One at least."`
 	Parents []events.Hash `json:"parents,omitzero" doc:"Hashes of the blocks that it stems from. Each must be here."`
@@ -77,14 +59,11 @@ func (b *publishBlockBody) decodeBody(_ string, raw []byte) error {
 	if err := events.DecodeStrict(raw, b); err != nil {
 		return err
 	}
-	var members struct {
-		Fields  jsontext.Value `json:"fields"`
-		Parents jsontext.Value `json:"parents,omitzero"`
-	}
+	var members map[string]jsontext.Value
 	if err := events.DecodeStrict(raw, &members); err != nil {
 		return err
 	}
-	return refuseNullFields("/fields", members.Fields)
+	return refuseNullAt("/fields", members["fields"], events.BlockFields...)
 }
 
 // blockReply is a peer's claim. Its texts are data that somebody wrote, never
@@ -284,6 +263,32 @@ func (c *call) getBlock() (out blockShownReply, err error) {
 	}
 	out.AcceptancesAll = all
 	return out, err
+}
+
+func (c *call) listBlocks() (list[blockReply], error) {
+	out := list[blockReply]{Items: []blockReply{}, Scope: c.scope()}
+	page, err := c.page()
+	if err != nil {
+		return out, err
+	}
+	f := sqlview.BlockFilter{PublishedBy: c.q("published_by"), AcceptedBy: c.q("accepted_by")}
+	out.Scope.PublishedBy, out.Scope.AcceptedBy, out.Scope.Parent = f.PublishedBy, f.AcceptedBy, c.q("parent")
+	if out.Scope.Parent != "" {
+		if f.Parent.UnmarshalText([]byte(out.Scope.Parent)) != nil {
+			return out, parameterInvalid("parent", "is no block's hash: 64 characters 0-9 and a-f")
+		}
+	}
+	found, more, err := c.view().Blocks(c.ctx(), page, f)
+	if err != nil {
+		return out, c.viewError(err)
+	}
+	for _, b := range found {
+		out.Items = append(out.Items, blockOut(&b))
+	}
+	if more {
+		out.NextCursor = cursor(more, found[len(found)-1].Position)
+	}
+	return out, nil
 }
 
 func (c *call) exportBlock() (commands.BlockFile, error) {

@@ -139,7 +139,10 @@ type none struct{}
 
 // refuseNull refuses null for members that may be absent, where null would be
 // taken for absence. raw was decoded before, so it is an object.
-func refuseNull(raw []byte, names ...string) error {
+func refuseNull(raw []byte, names ...string) error { return refuseNullAt("", raw, names...) }
+
+// refuseNullAt is refuseNull for the object at a path of the body.
+func refuseNullAt(path string, raw []byte, names ...string) error {
 	var members map[string]jsontext.Value
 	if err := events.DecodeStrict(raw, &members); err != nil {
 		return err
@@ -147,7 +150,7 @@ func refuseNull(raw []byte, names ...string) error {
 	var bad []events.Problem
 	for _, name := range names {
 		if members[name].Kind() == jsontext.KindNull {
-			bad = append(bad, events.Problem{Path: "/" + name, Code: events.CodeNull, Detail: "null is not allowed here: leave the field out"})
+			bad = append(bad, events.Problem{Path: path + "/" + name, Code: events.CodeNull, Detail: "null is not allowed here: leave the field out"})
 		}
 	}
 	if bad != nil {

@@ -21,6 +21,7 @@ type conclusionReply struct {
 	Subject      *events.Subject `json:"subject" doc:"Enough of what it is about to read it alone."`
 	Text         string          `json:"text"`
 	Supersedes   *string         `json:"supersedes"`
+	SupersededBy *string         `json:"superseded_by" doc:"The newest conclusion that stands in its place. Both stay."`
 	By           string          `json:"by"`
 	At           time.Time       `json:"at"`
 	Position     events.Position `json:"position"`
@@ -28,7 +29,7 @@ type conclusionReply struct {
 }
 
 func conclusionOut(x projections.Conclusion) conclusionReply {
-	return conclusionReply{x.ID, x.About, x.Subject, x.Text, orNull(x.Supersedes), x.By, x.At, x.Position, false}
+	return conclusionReply{x.ID, x.About, x.Subject, x.Text, orNull(x.Supersedes), orNull(x.SupersededBy), x.By, x.At, x.Position, false}
 }
 
 type concludeReply struct {
@@ -43,7 +44,7 @@ func (c *call) conclude(in concludeBody) (concludeReply, error) {
 	h := rec.Header
 	return concludeReply{
 		ConclusionID: h.ID,
-		Conclusion:   conclusionReply{h.ID, e.About, e.Subject, e.Text, orNull(e.Supersedes), h.Actor, h.Time, h.Position, rec.Erased},
+		Conclusion:   conclusionReply{h.ID, e.About, e.Subject, e.Text, orNull(e.Supersedes), nil, h.Actor, h.Time, h.Position, rec.Erased},
 		Receipt:      receiptOf(rec),
 	}, err
 }

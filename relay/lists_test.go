@@ -43,12 +43,14 @@ func TestPages(t *testing.T) {
 		f.do("ana", "POST", "/v1/tasks", `{"argv":["ls"],"targets":["m2"]}`).want(202)
 		f.do("m1", "POST", "/v1/memory", `{"record":{"argv":["ls","`+fmt.Sprint(i)+`"],`+envelope[1:]+`}`).want(201)
 		f.do("bo", "POST", "/v1/conclusions", `{"about":null,"text":"c`+fmt.Sprint(i)+`"}`).want(201)
+		f.do("ana", "POST", "/v1/consolidations", `{"text":"x","forgets":{"machine":"m`+fmt.Sprint(i%3)+`","before":"2020-01-01T00:00:00Z"}}`).want(201)
+		f.do([]string{"ana", "bo"}[i%2], "POST", "/v1/blocks", `{"fields":{"focus":"`+fmt.Sprint(i)+`"}}`).want(201)
 		f.do("ana", "POST", "/v1/events", fmt.Sprintf(`{"specversion":"1.0","id":"e%d","source":"/a","type":"ext.k%d","subject":"ext-s%d"}`, i, i%2, i%3)).want(201)
 	}
 	before := f.ledger.Log().Durable()
 	for path, count := range map[string]int{
 		"/v1/actors": 8, "/v1/rules": 21, "/v1/tasks": 14, "/v1/tasks?status=open": 7, "/v1/tasks?machine=m2": 7, "/v1/approvals": 7, "/v1/approvals?status=pending": 7,
-		"/v1/approvals?status=granted": 0, "/v1/memory": 7, "/v1/memory?argv=ls+3": 1, "/v1/conclusions": 7, "/v1/events": int(before),
+		"/v1/approvals?status=granted": 0, "/v1/memory": 7, "/v1/memory?argv=ls+3": 1, "/v1/conclusions": 7, "/v1/consolidations": 7, "/v1/consolidations?machine=m1": 2, "/v1/blocks": 7, "/v1/blocks?published_by=bo": 3, "/v1/blocks?accepted_by=bo": 0, "/v1/events": int(before),
 		"/v1/events?stream=ext-s0": 3, "/v1/events?type=ext.k0": 4, "/v1/events?stream=ext-s0&type=ext.k0": 2, "/v1/events?after=30": int(before) - 30, "/v1/events?after=99999": 0,
 		"/v1/events?stream=nothing": 0,
 	} {
@@ -74,7 +76,7 @@ func TestListsAsOfThen(t *testing.T) {
 	f.do("ana", "POST", "/v1/tasks", `{"argv":["ls"],"targets":["m2"]}`).want(202)
 	f.do("bo", "POST", "/v1/conclusions", `{"about":null,"text":"c"}`).want(201)
 	paths := []string{"/v1/actors", "/v1/actors/cy", "/v1/rules", "/v1/tasks", "/v1/tasks?status=open", "/v1/approvals", "/v1/approvals?status=pending", "/v1/memory", "/v1/conclusions",
-		"/v1/collective", "/v1/collective/sections/a"}
+		"/v1/collective", "/v1/collective/sections/a", "/v1/consolidations", "/v1/blocks", "/v1/blocks?published_by=ana"}
 	f.do("cy", "PUT", "/v1/collective/sections/a", `{"heading":"A","text":"x"}`).want(200)
 	then := map[string]string{}
 	head := f.ledger.Log().Durable()

@@ -75,6 +75,8 @@ type memoryItem struct {
 	Late         bool              `json:"late"`
 	Conclusion   *string           `json:"conclusion" doc:"Null, always: what it meant is in conclusions."`
 	Conclusions  []conclusionReply `json:"conclusions" doc:"What readers said about it since, newest first; at most 20 about the record and 20 about its task."`
+	// Consolidations rest on it.
+	Consolidations []consolidationReply `json:"consolidations" doc:"What it and others were said to amount to, newest first; at most 20."`
 }
 
 const conclusionsShown = 20
@@ -91,7 +93,11 @@ func (c *call) listMemory() (list[memoryItem], error) {
 	if err := c.memoryIsHere(machine); err != nil {
 		return out, err
 	}
-	runs, more, err := c.view().Runs(c.ctx(), page, sqlview.RunFilter{Machine: machine, Repo: out.Scope.Repo, Command: out.Scope.Command})
+	reader, err := c.forgetful(&out.Scope)
+	if err != nil {
+		return out, err
+	}
+	runs, more, err := c.view().Runs(c.ctx(), page, sqlview.RunFilter{Machine: machine, Repo: out.Scope.Repo, Command: out.Scope.Command, Forgetful: reader})
 	if err != nil {
 		return out, c.viewError(err)
 	}
@@ -114,12 +120,20 @@ func (c *call) memory(r projections.Run) (memoryItem, error) {
 		return memoryItem{}, err
 	}
 	conclusions, err := c.conclusionsOn(r)
+	if err != nil {
+		return memoryItem{}, err
+	}
+	consolidations, err := c.view().ConsolidationsOn(c.ctx(), r.Position, c.asOf)
+	if err != nil {
+		return memoryItem{}, c.viewError(err)
+	}
 	return memoryItem{
 		RecordID: r.RecordID, TaskID: r.TaskID, Attempt: r.Attempt, Position: r.Position, Machine: r.Machine, Argv: r.Argv, Command: r.Command,
 		Cwd: r.Cwd, Repo: r.Repo, Commit: r.Commit, Outcome: r.Outcome, ExitCode: r.ExitCode, Masked: r.Masked,
 		StartedAt: r.StartedAt, EndedAt: r.EndedAt, ElapsedMS: r.ElapsedMS, Stdout: stdout, Stderr: stderr, Tags: r.Tags,
 		ImportedFrom: r.ImportedFrom, Gate: r.Gate, GateID: r.GateID, Late: r.Late, Conclusions: conclusions,
-	}, err
+		Consolidations: consolidationsOut(consolidations),
+	}, nil
 }
 
 // conclusionsOn are the newest conclusions about a run or its task.
@@ -173,8 +187,10 @@ func (c *call) memoryIsHere(machine string) error {
 
 // triedReply answers "what did we already try?".
 type triedReply struct {
-	Scope   scope         `json:"scope"`
-	Answers []triedAnswer `json:"answers" doc:"Best first: the same command, the same phrase, the same words; within these the newest."`
+	Scope scope `json:"scope"`
+	// InPlace stand for runs that were forgotten.
+	InPlace []consolidationReply `json:"in_place_of_forgotten" doc:"What runs amount to that would be answers, were they not forgotten."`
+	Answers []triedAnswer        `json:"answers" doc:"Best first: the same command, the same phrase, the same words; within these the newest."`
 }
 
 type triedAnswer struct {
@@ -189,7 +205,9 @@ type triedAnswer struct {
 	LastAt      time.Time         `json:"last_at"`
 	Last        triedLast         `json:"last"`
 	Conclusions []conclusionReply `json:"conclusions"`
-	WhyMatched  string            `json:"why_matched" enum:"same_command,same_phrase,same_words,same_substring"`
+	// Consolidations rest on any of the runs.
+	Consolidations []consolidationReply `json:"consolidations" doc:"What runs of it and others were said to amount to, newest first; at most 20."`
+	WhyMatched     string               `json:"why_matched" enum:"same_command,same_phrase,same_words,same_substring"`
 }
 
 type triedLast struct {
@@ -205,7 +223,7 @@ type triedLast struct {
 }
 
 func (c *call) tried() (triedReply, error) {
-	out := triedReply{Scope: c.scope(), Answers: []triedAnswer{}}
+	out := triedReply{Scope: c.scope(), Answers: []triedAnswer{}, InPlace: []consolidationReply{}}
 	limit, err := c.limit()
 	if err != nil {
 		return out, err
@@ -215,11 +233,16 @@ func (c *call) tried() (triedReply, error) {
 	if err := c.memoryIsHere(out.Scope.Machine); err != nil {
 		return out, err
 	}
-	found, err := c.view().Tried(c.ctx(), sqlview.Query{Text: out.Scope.Query, Machine: out.Scope.Machine, Repo: out.Scope.Repo, Limit: limit})
+	reader, err := c.forgetful(&out.Scope)
+	if err != nil {
+		return out, err
+	}
+	found, err := c.view().Tried(c.ctx(), sqlview.Query{Text: out.Scope.Query, Machine: out.Scope.Machine, Repo: out.Scope.Repo, Forgetful: reader, Limit: limit})
 	if err != nil {
 		return out, c.viewError(err)
 	}
 	c.folded, out.Scope.To = found.Position, found.Position
+	out.InPlace = consolidationsOut(found.InPlace)
 	for _, t := range found.Answers {
 		stdout, stderr, err := c.ledger.Output(c.ctx(), t.Last)
 		if err != nil {
@@ -228,6 +251,7 @@ func (c *call) tried() (triedReply, error) {
 		a := triedAnswer{
 			Command: t.Command, Machine: t.Machine, Repo: orNull(t.Repo), Runs: t.Runs, Succeeded: t.Succeeded, Failed: t.Failed, Masked: t.Masked,
 			FirstAt: t.FirstAt, LastAt: t.LastAt, WhyMatched: t.WhyMatched, Conclusions: []conclusionReply{},
+			Consolidations: consolidationsOut(t.Consolidations),
 			Last: triedLast{
 				RecordID: t.Last.RecordID, TaskID: t.Last.TaskID, Outcome: t.Last.Outcome, ExitCode: t.Last.ExitCode, Masked: t.Last.Masked,
 				ElapsedMS: t.Last.ElapsedMS, Commit: orNull(t.Last.Commit), StdoutTail: stdout.Tail, StderrTail: stderr.Tail,

@@ -76,6 +76,8 @@ func TestReplays(t *testing.T) {
 		{"cy", "PUT /v1/collective/sections/a", `{"heading":"A","text":"x","revision":0}`, 200},
 		{"ana", "PUT /v1/collective/sections/b", `{"heading":"B","text":"x"}`, 202},
 		{"cy", "DELETE /v1/collective/sections/gone", ``, 200},
+		{"ana", "POST /v1/consolidations", `{"text":"enough","forgets":{"machine":"m1"}}`, 201},
+		{"ana", "POST /v1/consolidations", `{"text":"enough","forgets":{"machine":"m1","for_all":true}}`, 202},
 		{"ana", "POST /v1/blocks", `{"fields":{"mood":"calm"}}`, 201},
 		{"cy", "POST /v1/blocks/" + block + "/accept", `{"narrow":{"refuse":["mood"]}}`, 200},
 		{"ana", "POST /v1/blocks/import", exported, 200},

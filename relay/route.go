@@ -207,6 +207,8 @@ var (
 	atParam          = param{name: "at", integer: true, least: 1, about: "Answer as the ledger knew it at this position."}
 	minPositionParam = param{name: "min_position", integer: true, about: "Wait until this position can be read, for a few seconds; then 503 POSITION_NOT_REACHED."}
 
+	forgottenParam = param{name: "include_forgotten", about: "With true, also runs that the caller, or everybody, has forgotten.", values: []string{"true", "false"}}
+
 	readParams = []param{atParam, minPositionParam}
 	listParams = []param{limitParam, cursorParam, atParam, minPositionParam}
 )
@@ -375,15 +377,23 @@ type scope struct {
 	From events.Position `json:"from" doc:"The first position covered."`
 	To   events.Position `json:"to" doc:"The last position covered."`
 
-	Query   string        `json:"q,omitzero"`
-	Status  string        `json:"status,omitzero"`
-	Machine string        `json:"machine,omitzero"`
-	Command string        `json:"command,omitzero"`
-	Repo    string        `json:"repo,omitzero"`
-	About   string        `json:"about,omitzero"`
-	Output  string        `json:"output,omitzero" doc:"Of memory: what the relay keeps of outputs. With hash_only their tails stay on the machines, in the state directories of their agents."`
-	Stream  events.Stream `json:"stream,omitzero"`
-	Type    events.Kind   `json:"type,omitzero"`
+	Query   string `json:"q,omitzero"`
+	Status  string `json:"status,omitzero"`
+	Machine string `json:"machine,omitzero"`
+	Command string `json:"command,omitzero"`
+	Repo    string `json:"repo,omitzero"`
+	About   string `json:"about,omitzero"`
+	Record  string `json:"record,omitzero"`
+
+	PublishedBy string `json:"published_by,omitzero"`
+	AcceptedBy  string `json:"accepted_by,omitzero"`
+	Parent      string `json:"parent,omitzero"`
+
+	Output string `json:"output,omitzero" doc:"Of memory: what the relay keeps of outputs. With hash_only their tails stay on the machines, in the state directories of their agents."`
+	// Forgotten says what became of what the caller, or everybody, has forgotten.
+	Forgotten string        `json:"forgotten,omitzero" enum:"left_out,included" doc:"Of memory: whether runs that were forgotten are left out; absent if none were. include_forgotten=true includes them."`
+	Stream    events.Stream `json:"stream,omitzero"`
+	Type      events.Kind   `json:"type,omitzero"`
 }
 
 func (c *call) scope() scope { return scope{Fleet: c.fleet, From: 1, To: c.asOf} }

@@ -94,17 +94,26 @@ func (s *Relay) routes() {
 	read(s, operation{method: "GET", path: "/v1/memory", id: "listMemory", tag: "memory", view: true,
 		query: with(listParams, param{name: "machine", about: "Runs on this machine."},
 			param{name: "argv", repeated: true, about: "Runs of exactly this command: one line as the answers show it, or once for each word."},
-			param{name: "repo", about: "Runs in this repository."}),
+			param{name: "repo", about: "Runs in this repository."}, forgottenParam),
 		summary: "List finished runs, newest first"}, (*call).listMemory)
 	read(s, operation{method: "GET", path: "/v1/tried", id: "tried", tag: "memory", nowOnly: true, view: true,
 		query: []param{{name: "q", about: "A command, a phrase or words; all runs if absent."}, {name: "machine", about: "Runs on this machine."},
-			{name: "repo", about: "Runs in this repository."}, limitParam, minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
+			{name: "repo", about: "Runs in this repository."}, forgottenParam, limitParam, minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
 		summary: "What did we already try?"}, (*call).tried)
 	write(s, operation{method: "POST", path: "/v1/conclusions", id: "conclude", tag: "memory", status: http.StatusCreated, waits: true,
 		summary: "Say what a result meant", about: "Action conclusion.record; not for machines and what is derived from them. 422 SECRET_IN_TEXT says where it holds a secret; nothing is recorded."}, (*call).conclude)
 	read(s, operation{method: "GET", path: "/v1/conclusions", id: "listConclusions", tag: "memory", view: true,
 		query:   with(listParams, param{name: "about", about: "Those about this task or record."}),
 		summary: "List conclusions, newest first"}, (*call).listConclusions)
+
+	write(s, operation{method: "POST", path: "/v1/consolidations", id: "consolidate", tag: "memory", status: http.StatusCreated, waits: true,
+		summary: "Say what records amount to; have views leave records out, or show them again",
+		about:   "Action memory.consolidate; what everybody is shown takes collective.revise too. The log holds what it holds: nothing is deleted by it. 422 SECRET_IN_TEXT says where the text holds a secret; nothing is recorded."}, (*call).consolidate)
+	read(s, operation{method: "GET", path: "/v1/consolidations", id: "listConsolidations", tag: "memory", view: true,
+		query:   with(listParams, param{name: "machine", about: "Those that rest on runs of this machine, or forget some."}, param{name: "record", about: "Those that rest on this record."}),
+		summary: "List consolidations, newest first"}, (*call).listConsolidations)
+	read(s, operation{method: "GET", path: "/v1/consolidations/{id}", id: "getConsolidation", tag: "memory", query: readParams,
+		summary: "Read a consolidation"}, (*call).getConsolidation)
 
 	s.handle(&operation{method: "GET", path: "/v1/collective", id: "getCollective", tag: "memory", query: readParams, text: markdownType, out: reflect.TypeFor[collectiveReply](),
 		summary: "Read the collective memory", about: "Markdown, which fleetledger collective import reads back without loss; JSON if Accept asks for application/json. 404 MEMORY_NO_COLLECTIVE if no section was ever written, which is not an empty document."}, (*call).getCollective)
@@ -122,6 +131,10 @@ func (s *Relay) routes() {
 		summary: "Publish the blocks of an exported file, all or none",
 		about:   "Action memory.publish. Every hash and lineage is checked: 422 BLOCK_TAMPERED. Here the importer is the publisher, and its level is tested."}, (*call).importBlocks)
 	s.absent("/v1/blocks/import")
+	read(s, operation{method: "GET", path: "/v1/blocks", id: "listBlocks", tag: "blocks", view: true,
+		query: with(listParams, param{name: "published_by", about: "Those that this actor published."}, param{name: "accepted_by", about: "Those that this actor took something of."},
+			param{name: "parent", about: "Those that stem from this block directly."}),
+		summary: "List blocks, newest first", about: "Erased ones are not listed."}, (*call).listBlocks)
 	read(s, operation{method: "GET", path: "/v1/blocks/{hash}", id: "getBlock", tag: "blocks", query: readParams,
 		summary: "Read a block, and what its receivers took of it"}, (*call).getBlock)
 	read(s, operation{method: "GET", path: "/v1/blocks/{hash}/export", id: "exportBlock", tag: "blocks", query: readParams,

@@ -257,6 +257,12 @@ type scope struct {
 	Repo    string `json:"repo"`
 	Stream  string `json:"stream"`
 	Type    string `json:"type"`
+
+	Record      string `json:"record"`
+	PublishedBy string `json:"published_by"`
+	AcceptedBy  string `json:"accepted_by"`
+	Parent      string `json:"parent"`
+	Forgotten   string `json:"forgotten"`
 }
 
 // nothing tells that a list is empty, and what it covered: "none" and "none of
@@ -267,6 +273,7 @@ func (a *app) nothing(what string, s scope) {
 	for _, f := range []struct{ name, value string }{
 		{"matching", s.Query}, {"status", s.Status}, {"machine", s.Machine}, {"command", s.Command},
 		{"repository", s.Repo}, {"stream", s.Stream}, {"type", s.Type},
+		{"record", s.Record}, {"publisher", s.PublishedBy}, {"receiver", s.AcceptedBy}, {"parent", s.Parent},
 	} {
 		if f.value != "" {
 			p.f(", %s %s", f.name, f.value)

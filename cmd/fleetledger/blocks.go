@@ -24,7 +24,7 @@ func blockPath(hash string, more ...string) string {
 
 func (a *app) blocksCommand() *cobra.Command {
 	return a.group("blocks", "Claims of peers, taken field by field", `  fleetledger blocks publish --focus 'the release' --mood calm`,
-		spends(a.blocksPublishCommand()), a.blocksAcceptCommand(), a.blocksShowCommand(), a.blocksExportCommand(), spends(a.blocksImportCommand()))
+		spends(a.blocksPublishCommand()), a.blocksAcceptCommand(), a.blocksShowCommand(), a.blocksListCommand(), a.blocksExportCommand(), spends(a.blocksImportCommand()))
 }
 
 // block is a block as the server shows it.
@@ -236,6 +236,62 @@ func showBlock(p printer, r *agent.Response) error {
 		p.f("  and %s before: fleetledger events tail --stream block-%s\n", count(more, "acceptance"), b.Hash)
 	}
 	return nil
+}
+
+func (a *app) blocksListCommand() *cobra.Command {
+	var publisher, receiver, parent string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List blocks, newest first",
+		Example: `  fleetledger blocks list --published-by ana
+  fleetledger blocks list --accepted-by carl`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			q := pageQuery(cmd)
+			setQuery(q, "published_by", publisher)
+			setQuery(q, "accepted_by", receiver)
+			setQuery(q, "parent", parent)
+			return a.get(cmd, "/v1/blocks", q, func(p printer, r *agent.Response) error {
+				var list struct {
+					Items      []block `json:"items"`
+					NextCursor *string `json:"next_cursor"`
+					Scope      scope   `json:"scope"`
+				}
+				if err := r.Decode(&list); err != nil {
+					return err
+				}
+				if len(list.Items) == 0 {
+					a.nothing("blocks", list.Scope)
+					return nil
+				}
+				rows := [][]string{{"BLOCK", "PUBLISHED", "BY", "ANCESTORS", "SAYS"}}
+				for _, b := range list.Items {
+					says := ""
+					for _, name := range events.BlockFields {
+						if text, ok := b.Fields[name]; ok && says == "" {
+							says = name + ": " + text
+						}
+					}
+					rows = append(rows, []string{b.Hash, when(b.PublishedAt), b.PublishedBy, strconv.Itoa(len(b.Ancestors)), firstRunes(says, 60)})
+				}
+				p.table(rows)
+				a.showMore(cmd, list.NextCursor)
+				return nil
+			})
+		}),
+	}
+	cmd.Flags().StringVar(&publisher, "published-by", "", "only those that this actor published")
+	cmd.Flags().StringVar(&receiver, "accepted-by", "", "only those that this actor took something of")
+	cmd.Flags().StringVar(&parent, "parent", "", "only those that stem from this block directly")
+	return pages(cmd)
+}
+
+// firstRunes is the beginning of a text, up to n characters.
+func firstRunes(s string, n int) string {
+	if r := []rune(s); len(r) > n {
+		return string(r[:n]) + "…"
+	}
+	return s
 }
 
 func (a *app) blocksExportCommand() *cobra.Command {

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -21,12 +22,13 @@ type memoryItem struct {
 
 func (a *app) memoryCommand() *cobra.Command {
 	return a.group("memory", "What the fleet's machines ran", `  fleetledger memory list --machine m1`,
-		a.memoryListCommand(), a.memoryRecordCommand())
+		a.memoryListCommand(), a.memoryRecordCommand(), a.memoryConsolidateCommand(), a.memoryForgetCommand(), a.memoryRecallCommand(), a.memoryConsolidationsCommand())
 }
 
 func (a *app) memoryListCommand() *cobra.Command {
 	var machine, repo string
 	var argv []string
+	var forgotten bool
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List finished runs, newest first",
@@ -36,6 +38,7 @@ func (a *app) memoryListCommand() *cobra.Command {
 			q := pageQuery(cmd)
 			setQuery(q, "machine", machine)
 			setQuery(q, "repo", repo)
+			setForgotten(q, forgotten)
 			for _, word := range argv {
 				q.Add("argv", word)
 			}
@@ -50,6 +53,7 @@ func (a *app) memoryListCommand() *cobra.Command {
 				}
 				if len(list.Items) == 0 {
 					a.nothing("runs", list.Scope)
+					a.leftOut(list.Scope)
 					return nil
 				}
 				rows := [][]string{{"RECORD", "ENDED", "MACHINE", "HOW", "COMMAND"}}
@@ -61,6 +65,7 @@ func (a *app) memoryListCommand() *cobra.Command {
 					rows = append(rows, []string{x.RecordID, when(x.EndedAt), x.Machine, envelopeEnd(x.Envelope), command})
 				}
 				p.table(rows)
+				a.leftOut(list.Scope)
 				a.showMore(cmd, list.NextCursor)
 				return nil
 			})
@@ -68,6 +73,7 @@ func (a *app) memoryListCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&machine, "machine", "", "only runs on this machine")
 	cmd.Flags().StringVar(&repo, "repo", "", "only runs in this repository")
+	cmd.Flags().BoolVar(&forgotten, "include-forgotten", false, "also runs that you, or all, have forgotten")
 	cmd.Flags().StringArrayVar(&argv, "argv", nil, "only runs of this command, word by word (repeat)")
 	return pages(cmd)
 }
@@ -105,6 +111,19 @@ the record comes from.`,
 	}
 	cmd.Flags().StringVar(&from, "imported-from", "", "where a record of another tool comes from")
 	return spends(cmd)
+}
+
+func setForgotten(q url.Values, included bool) {
+	if included {
+		q.Set("include_forgotten", "true")
+	}
+}
+
+// leftOut tells that what was forgotten is not shown.
+func (a *app) leftOut(s scope) {
+	if s.Forgotten == "left_out" {
+		printer{a.err}.f("runs that were forgotten are left out: --include-forgotten shows them\n")
+	}
 }
 
 // readInput is the JSON value in a file, or on stdin for "-".

@@ -35,8 +35,9 @@ type tried struct {
 		StdoutTail string         `json:"stdout_tail"`
 		StderrTail string         `json:"stderr_tail"`
 	} `json:"last"`
-	Conclusions []conclusion `json:"conclusions"`
-	WhyMatched  string       `json:"why_matched"`
+	Conclusions    []conclusion    `json:"conclusions"`
+	Consolidations []consolidation `json:"consolidations"`
+	WhyMatched     string          `json:"why_matched"`
 }
 
 type conclusion struct {
@@ -48,6 +49,7 @@ type conclusion struct {
 func (a *app) triedCommand() *cobra.Command {
 	var machine, repo string
 	var limit int
+	var forgotten bool
 	cmd := &cobra.Command{
 		Use:   "tried QUERY",
 		Short: "Ask what was already tried, and what happened",
@@ -61,10 +63,12 @@ hide a failure; it is not counted as succeeded.`,
 			q := url.Values{"q": {strings.Join(args, " ")}, "limit": {strconv.Itoa(limit)}}
 			setQuery(q, "machine", machine)
 			setQuery(q, "repo", repo)
+			setForgotten(q, forgotten)
 			return a.get(cmd, "/v1/tried", q, func(p printer, r *agent.Response) error {
 				var answer struct {
-					Answers []tried `json:"answers"`
-					Scope   scope   `json:"scope"`
+					Answers []tried         `json:"answers"`
+					InPlace []consolidation `json:"in_place_of_forgotten"`
+					Scope   scope           `json:"scope"`
 				}
 				if err := r.Decode(&answer); err != nil {
 					return err
@@ -78,12 +82,18 @@ hide a failure; it is not counted as succeeded.`,
 					}
 					t.show(p, time.Now())
 				}
+				for _, x := range answer.InPlace {
+					p.f("\nin place of runs that were forgotten:\n")
+					showConsolidation(p, "  ", x)
+				}
+				a.leftOut(answer.Scope)
 				return nil
 			})
 		}),
 	}
 	cmd.Flags().StringVar(&machine, "machine", "", "only runs on this machine")
 	cmd.Flags().StringVar(&repo, "repo", "", "only runs in this repository")
+	cmd.Flags().BoolVar(&forgotten, "include-forgotten", false, "also runs that you, or all, have forgotten")
 	cmd.Flags().IntVar(&limit, "limit", 10, "how many commands at most")
 	return cmd
 }
@@ -121,6 +131,10 @@ func (t tried) show(p printer, now time.Time) {
 			p.f("    %s:\n", o.name)
 			p.block("      ", o.tail)
 		}
+	}
+	for _, x := range t.Consolidations {
+		p.f("  %s consolidated %s, %s ago:\n", x.By, count(len(x.Records), "record"), age(x.At, now))
+		p.block("      ", x.Text)
 	}
 	for _, c := range t.Conclusions {
 		p.f("  %s concluded, %s ago:\n", c.By, age(c.At, now))

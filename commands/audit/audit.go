@@ -187,6 +187,9 @@ type auditor struct {
 	tasks     map[string]*projections.Task
 	gates     map[events.Stream]*gateState
 	blocks    blocks
+	// forgotten says, by event id, for whom something was forgotten: an actor, or ""
+	// for all.
+	forgotten map[string]string
 
 	// What is known of the append that is being read. Its decisions were made
 	// at the authority before its first event.
@@ -211,6 +214,7 @@ func newAuditor() *auditor {
 		tasks:     map[string]*projections.Task{},
 		gates:     map[events.Stream]*gateState{},
 		blocks:    blocks{},
+		forgotten: map[string]string{},
 		unspent:   map[string]events.Position{},
 	}
 }
@@ -302,6 +306,10 @@ func (a *auditor) again(r events.Record) {
 	publish()
 	a.authority, a.settings = a.rebuilt.Authority(), a.rebuilt.Settings()
 }
+
+// forgottenUnknown stands for the actor of a forgetting that was erased. No actor
+// has this name.
+const forgottenUnknown = "@unknown"
 
 // place checks what whoever held the head put in the header.
 func (a *auditor) place(r events.Record) {

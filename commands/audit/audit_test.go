@@ -113,10 +113,20 @@ func newFleet(t *testing.T) fleet {
 	do(l.SubmitTask(ctx, as("carl"), submit))
 	do(l.CancelTask(ctx, as("carl"), commands.CancelTask{TaskID: l.State().OpenTasks()[0].ID}))
 	do(l.RecordMemory(ctx, as("m1"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: envelope, Argv: []string{"ls"}}}))
+	recorded := last.Records[0].Header.ID
 	hashOnly, tails := projections.HashOnly, projections.Tails
 	do(l.ChangeSettings(ctx, as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{Output: &hashOnly}}))
 	do(l.RecordMemory(ctx, as("m1"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: envelope, Argv: []string{"ls"}}}))
 	do(l.ChangeSettings(ctx, as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{Output: &tails}}))
+	consolidate := func(by string, c commands.Consolidate) string {
+		do(l.Consolidate(ctx, as(by), c))
+		return last.Records[0].Header.ID
+	}
+	consolidate("ana", commands.Consolidate{Text: "it lists", Records: []string{recorded}})
+	mine := consolidate("ana", commands.Consolidate{Text: "enough of it", Records: []string{recorded}, Forgets: &events.Forgetting{Cited: true}})
+	all := consolidate("carl", commands.Consolidate{Text: "an old machine", Forgets: &events.Forgetting{Machine: "m1", ForAll: true}})
+	consolidate("ana", commands.Consolidate{Text: "again", Recalls: mine})
+	consolidate("olga", commands.Consolidate{Text: "again", Recalls: all})
 	section := commands.ReviseSection{Slug: "vet", Heading: "Vet", Text: "fails on m1", Evidence: []string{task}}
 	do(l.ReviseSection(ctx, as("carl"), section))
 	section.Slug = "lint"
@@ -344,6 +354,35 @@ func TestForgedDecisionsAreFound(t *testing.T) {
 		{"memory by leave of nobody", "memory.recorded", 0, func(_ *events.Record, e events.Event) events.Event {
 			x := e.(events.MemoryRecorded)
 			x.Permit.Decision.Level = 99
+			return x
+		}},
+		{"a consolidation by leave of nobody", "memory.consolidated", 0, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.MemoryConsolidated)
+			x.Permit.Decision.Level = 99
+			return x
+		}},
+		{"forgotten for all by leave of nobody", "memory.consolidated", 2, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.MemoryConsolidated)
+			x.ForAllPermit = nil
+			return x
+		}},
+		{"forgotten for all instead of oneself", "memory.consolidated", 1, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.MemoryConsolidated)
+			x.Forgets = &events.Forgetting{Cited: true, ForAll: true}
+			return x
+		}},
+		{"recalled in place of somebody else", "memory.consolidated", 3, func(r *events.Record, e events.Event) events.Event {
+			r.Header.Actor = "olga"
+			return e
+		}},
+		{"recalled for all by leave of nobody", "memory.consolidated", 4, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.MemoryConsolidated)
+			x.ForAllPermit = nil
+			return x
+		}},
+		{"recalled what nobody forgot", "memory.consolidated", 3, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.MemoryConsolidated)
+			x.Recalls = "nothing"
 			return x
 		}},
 		{"a tail where only hashes are kept", "memory.recorded", 1, func(_ *events.Record, e events.Event) events.Event {

@@ -18,6 +18,9 @@ func (a *auditor) eraseAgain(r events.Record) {
 	if hash, ok := events.BlockOfStream(h.Stream); ok && h.Revision == 1 {
 		a.blocks.add(r, events.BlockPublished{Hash: hash})
 	}
+	if h.Type == (events.MemoryConsolidated{}).Kind() {
+		a.forgotten[h.ID] = forgottenUnknown
+	}
 	key := string(h.Stream)
 	t := a.tasks[key]
 	if submission := h.Type == (events.TaskSubmitted{}.Kind()); !strings.HasPrefix(key, string(events.TaskStream(""))) || t == nil && !submission {

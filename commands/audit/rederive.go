@@ -70,6 +70,9 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 	case events.ConclusionRecorded:
 		a.permit(r, e.Permit, "conclusion.record")
 		a.concluded(r)
+	case events.MemoryConsolidated:
+		a.permit(r, e.Permit, "memory.consolidate")
+		a.consolidated(r, e)
 	case events.SectionRevised:
 		a.permit(r, e.Permit, "collective.revise")
 	case events.SectionRetired:
@@ -399,5 +402,30 @@ func (a *auditor) concluded(r events.Record) {
 func (a *auditor) kept(r events.Record, e events.Envelope) {
 	if a.settings.Output == projections.HashOnly && (e.Stdout.Tail != "" || e.Stderr.Tail != "") {
 		a.find(r, Decision, projections.HashOnly, projections.Tails, "the tail of an output was kept although the fleet keeps hashes only")
+	}
+}
+
+// consolidated checks that what everybody is shown was changed by leave.
+func (a *auditor) consolidated(r events.Record, e events.MemoryConsolidated) {
+	if e.Recalls != "" {
+		by, known := a.forgotten[e.Recalls]
+		switch {
+		case !known && !a.part:
+			a.find(r, Order, nil, e.Recalls, "nothing was forgotten by %s", e.Recalls)
+		case by == forgottenUnknown:
+		case known && by != "" && by != r.Header.Actor:
+			a.find(r, Decision, by, r.Header.Actor, "%s recalls what somebody else forgot for itself", r.Header.Actor)
+		case known:
+			a.optional(r, e.ForAllPermit, by != "", "collective.revise")
+		}
+		return
+	}
+	forAll := e.Forgets != nil && e.Forgets.ForAll
+	a.optional(r, e.ForAllPermit, !forAll, "collective.revise")
+	if e.Forgets != nil {
+		a.forgotten[r.Header.ID] = r.Header.Actor
+		if forAll {
+			a.forgotten[r.Header.ID] = ""
+		}
 	}
 }

@@ -188,7 +188,8 @@ func (f *fold) event(r *events.Record) error {
 	}
 	switch h.Type {
 	case events.TaskSubmitted{}.Kind(), events.TaskOpened{}.Kind(), events.TaskReported{}.Kind(), events.TaskSettled{}.Kind(),
-		events.MemoryRecorded{}.Kind(), events.ConclusionRecorded{}.Kind(), events.PayloadErased{}.Kind():
+		events.MemoryRecorded{}.Kind(), events.ConclusionRecorded{}.Kind(), events.MemoryConsolidated{}.Kind(),
+		events.BlockPublished{}.Kind(), events.BlockAccepted{}.Kind(), events.PayloadErased{}.Kind():
 	default:
 		return nil
 	}
@@ -213,6 +214,12 @@ func (f *fold) event(r *events.Record) error {
 		return f.run(h, run)
 	case events.ConclusionRecorded:
 		return f.concluded(h, e)
+	case events.MemoryConsolidated:
+		return f.consolidated(h, e)
+	case events.BlockPublished:
+		return f.blockPublished(h, e)
+	case events.BlockAccepted:
+		return f.blockAccepted(h, e)
 	case events.PayloadErased:
 		return f.erased(e)
 	}
@@ -466,6 +473,13 @@ func (f *fold) erased(e events.PayloadErased) error {
 			`DELETE FROM runs WHERE position = ?`,
 			`DELETE FROM series_conclusions WHERE position = ?`,
 			`DELETE FROM conclusions WHERE position = ?`,
+			`DELETE FROM consolidations WHERE position = ?`,
+			`DELETE FROM cited WHERE consolidation = ?`,
+			`DELETE FROM forgettings WHERE position = ?`,
+			`UPDATE forgettings SET recalled = NULL WHERE recalled = ?`,
+			`DELETE FROM block_parents WHERE position = ?`,
+			`DELETE FROM blocks WHERE position = ?`,
+			`DELETE FROM acceptances WHERE position = ?`,
 		} {
 			res, err := f.exec(q, position)
 			if err != nil {

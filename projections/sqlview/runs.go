@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
+	"strconv"
 
 	"fleetledger/events"
 	"fleetledger/projections"
@@ -16,6 +17,9 @@ type RunFilter struct {
 	Machine, Repo string
 	// Command is a command line, see projections.CommandLine.
 	Command string
+	// Forgetful leaves out what this reader, an actor, has forgotten; empty leaves
+	// out nothing.
+	Forgetful string
 }
 
 // reader is one reader's look at one moment of a store.
@@ -113,8 +117,12 @@ func (v *View) Runs(ctx context.Context, p projections.Page, f RunFilter) (list 
 
 func (r reader) runs(p projections.Page, f RunFilter) ([]projections.Run, error) {
 	repo := placeKey(f.Repo)
+	remembered, hidden, err := r.remembered(f.Forgetful, p.At)
+	if err != nil {
+		return nil, err
+	}
 	if f.Command == "" {
-		where, args := "1", []any(nil)
+		where, args := remembered, hidden
 		if f.Machine != "" {
 			where, args = where+" AND machine = ?", append(args, f.Machine)
 		}
@@ -125,7 +133,7 @@ func (r reader) runs(p projections.Page, f RunFilter) ([]projections.Run, error)
 	}
 	form := commandForm(f.Command)
 	var ids []int64
-	err := r.each(func(rows *sql.Rows) error {
+	err = r.each(func(rows *sql.Rows) error {
 		s, err := scanSeries(rows)
 		if err == nil && commandForm(s.command) == form && (f.Machine == "" || s.machine == f.Machine) && (repo == "" || s.repoKey == repo) {
 			ids = append(ids, s.id)
@@ -137,7 +145,7 @@ func (r reader) runs(p projections.Page, f RunFilter) ([]projections.Run, error)
 	}
 	var all []projections.Run
 	for _, id := range ids {
-		list, err := r.newest(p, "series = ? AND series IS NOT NULL", id)
+		list, err := r.newest(p, remembered+" AND series = ? AND series IS NOT NULL", append(slices.Clone(hidden), id)...)
 		if err != nil {
 			return nil, err
 		}
@@ -147,17 +155,22 @@ func (r reader) runs(p projections.Page, f RunFilter) ([]projections.Run, error)
 	return all[:min(len(all), p.Limit+1)], nil
 }
 
-const conclusionColumns = `position, conclusion_id, stream, by, at, about_task, about_record, subject, text, supersedes`
+// conclusionColumns are those of scanConclusion, as of position at.
+func conclusionColumns(at events.Position) string {
+	return `position, conclusion_id, stream, by, at, about_task, about_record, subject, text, supersedes,
+		(SELECT later.conclusion_id FROM conclusions AS later WHERE later.supersedes = conclusions.conclusion_id AND later.position <= ` +
+		strconv.FormatUint(uint64(min(at, 1<<62)), 10) + ` ORDER BY later.position DESC LIMIT 1)`
+}
 
 func scanConclusion(rows *sql.Rows) (projections.Conclusion, error) {
 	var c projections.Conclusion
 	var stream, at string
-	var task, record, subject, supersedes sql.NullString
-	err := rows.Scan(&c.Position, &c.ID, &stream, &c.By, &at, &task, &record, &subject, &c.Text, &supersedes)
+	var task, record, subject, supersedes, superseded sql.NullString
+	err := rows.Scan(&c.Position, &c.ID, &stream, &c.By, &at, &task, &record, &subject, &c.Text, &supersedes, &superseded)
 	if err != nil {
 		return c, err
 	}
-	c.Stream, c.At, c.Supersedes = events.Stream(stream), parseTime(at), supersedes.String
+	c.Stream, c.At, c.Supersedes, c.SupersededBy = events.Stream(stream), parseTime(at), supersedes.String, superseded.String
 	if task.Valid || record.Valid {
 		c.About = &events.About{TaskID: task.String, RecordID: record.String}
 	}
@@ -180,14 +193,14 @@ func (r reader) conclusions(query string, args ...any) (list []projections.Concl
 // Conclusions lists conclusions, newest first, about one task or record if about
 // is given.
 func (v *View) Conclusions(ctx context.Context, p projections.Page, about string) (list []projections.Conclusion, more bool, err error) {
-	query, args := `SELECT `+conclusionColumns+` FROM conclusions WHERE position <= ?1 AND position < ?2 ORDER BY position DESC LIMIT ?3`,
+	query, args := `SELECT `+conclusionColumns(p.At)+` FROM conclusions WHERE position <= ?1 AND position < ?2 ORDER BY position DESC LIMIT ?3`,
 		[]any{int64(p.At), before(p), p.Limit + 1}
 	if about != "" {
 		run, err := v.log.FindID(ctx, about)
 		if err != nil {
 			return nil, false, err
 		}
-		query = `SELECT ` + conclusionColumns + ` FROM conclusions WHERE position IN (
+		query = `SELECT ` + conclusionColumns(p.At) + ` FROM conclusions WHERE position IN (
 			SELECT position FROM conclusions WHERE about_task = ?4 AND about_task IS NOT NULL
 			UNION ALL SELECT position FROM conclusions WHERE about_run = ?5 AND about_run IS NOT NULL)
 			AND position <= ?1 AND position < ?2 ORDER BY position DESC LIMIT ?3`

@@ -90,6 +90,7 @@ CREATE TABLE conclusions (
   supersedes    TEXT                -- conclusion_id of an earlier one; both stay
 );
 CREATE INDEX conclusions_by_task ON conclusions (about_task, position) WHERE about_task IS NOT NULL;
+CREATE INDEX conclusions_by_superseded ON conclusions (supersedes) WHERE supersedes IS NOT NULL;
 CREATE INDEX conclusions_by_run ON conclusions (about_run, position) WHERE about_run IS NOT NULL;
 
 -- series are all the runs of one command on one machine in one repository, counted.
@@ -130,3 +131,75 @@ CREATE TABLE forms (
 -- tried holds the words of each series, prepared for search; at is where it ran.
 CREATE VIRTUAL TABLE tried USING fts5(command, notes, at,
   content='', contentless_delete=1, tokenize="ascii");
+
+-- consolidations are what somebody said that several runs amount to, or had views
+-- leave out.
+CREATE TABLE consolidations (
+  position         INTEGER PRIMARY KEY,
+  consolidation_id TEXT    NOT NULL,  -- the event's id
+  stream           TEXT    NOT NULL,  -- of the machine of the first run cited
+  by               TEXT    NOT NULL,
+  at               TEXT    NOT NULL,
+  text             TEXT    NOT NULL,
+  records          TEXT    NOT NULL,  -- JSON, ids of the runs cited
+  forgets          TEXT,              -- JSON, what views leave out by it
+  recalls          TEXT               -- consolidation_id of one whose forgetting it ends
+);
+CREATE INDEX consolidations_by_stream ON consolidations (stream, position);
+
+-- cited are the runs that consolidations rest on.
+CREATE TABLE cited (
+  consolidation INTEGER NOT NULL,     -- consolidations.position
+  record_id     TEXT    NOT NULL,
+  run           INTEGER NOT NULL,     -- runs.position
+  PRIMARY KEY (consolidation, record_id)
+) WITHOUT ROWID;
+CREATE INDEX cited_by_run ON cited (run, consolidation);
+
+-- forgettings are what views leave out, unless they are asked for it: of the runs
+-- before its position those cited, and those of the machine that match the rest.
+CREATE TABLE forgettings (
+  position  INTEGER PRIMARY KEY,      -- consolidations.position
+  reader    TEXT    NOT NULL,         -- whose views; '' for everybody's
+  cited     INTEGER NOT NULL,         -- 1: the runs cited
+  machine   TEXT,
+  form      INTEGER,                  -- forms.hash of a command; null for every command
+  before    TEXT,                     -- when a run had ended; null for any time
+  recalled  INTEGER                   -- position of the consolidation that ended it
+);
+
+-- blocks are claims of peers: up to seven fields of text, and what they stem from.
+CREATE TABLE blocks (
+  position      INTEGER PRIMARY KEY,
+  hash          TEXT    NOT NULL,
+  published_by  TEXT    NOT NULL,
+  published_at  TEXT    NOT NULL,
+  event_id      TEXT    NOT NULL,
+  fields        TEXT    NOT NULL,     -- JSON, texts by the names of the fields
+  parents       TEXT    NOT NULL,     -- JSON, hashes
+  ancestors     TEXT    NOT NULL,     -- JSON, hashes: the parents and theirs
+  origin        TEXT                  -- JSON, where an imported block came from
+);
+CREATE UNIQUE INDEX blocks_by_hash ON blocks (hash);
+CREATE INDEX blocks_by_publisher ON blocks (published_by, position);
+
+-- block_parents are the edges between blocks.
+CREATE TABLE block_parents (
+  parent    TEXT    NOT NULL,         -- blocks.hash
+  position  INTEGER NOT NULL,         -- blocks.position of the child
+  PRIMARY KEY (parent, position)
+) WITHOUT ROWID;
+
+-- acceptances are what receivers took of blocks.
+CREATE TABLE acceptances (
+  position      INTEGER PRIMARY KEY,
+  acceptance_id TEXT    NOT NULL,     -- the event's id
+  hash          TEXT    NOT NULL,     -- blocks.hash
+  by            TEXT    NOT NULL,
+  at            TEXT    NOT NULL,
+  stored        TEXT,                 -- hash of what was taken; null for nothing
+  fields        TEXT    NOT NULL,     -- JSON, those that were taken
+  own_thought   INTEGER NOT NULL
+);
+CREATE INDEX acceptances_by_block ON acceptances (hash, position);
+CREATE INDEX acceptances_by_receiver ON acceptances (by, position);

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -33,7 +34,9 @@ type Tried struct {
 	Last                      projections.Run
 	// Conclusions are the newest about any of its runs.
 	Conclusions []projections.Conclusion
-	WhyMatched  string
+	// Consolidations are the newest that rest on any of its runs.
+	Consolidations []projections.Consolidation
+	WhyMatched     string
 	// Cursor goes on behind this answer.
 	Cursor string
 }
@@ -41,6 +44,9 @@ type Tried struct {
 // Query asks what was already tried. Empty fields match everything.
 type Query struct {
 	Text, Machine, Repo string
+	// Forgetful leaves out the runs that this reader, an actor, has forgotten; empty
+	// leaves out nothing.
+	Forgetful string
 	// Cursor is that of the last answer had, empty for the first.
 	Cursor string
 	Limit  int
@@ -58,6 +64,9 @@ const (
 // Found are the answers to a Query.
 type Found struct {
 	Answers []Tried
+	// InPlace are consolidations that rest on runs which would be answers, had the
+	// reader not forgotten them.
+	InPlace []projections.Consolidation
 	// Position is that of the last event looked at.
 	Position events.Position
 	// More is true if there are more answers behind the last.
@@ -82,6 +91,9 @@ func (v *View) Tried(ctx context.Context, q Query) (Found, error) {
 			return err
 		}
 		t := search{reader: r, q: q, repo: placeKey(q.Repo), want: q.Limit + 1}
+		if t.remembered, t.hidden, err = r.remembered(q.Forgetful, math.MaxInt64); err != nil {
+			return err
+		}
 		err := t.run(from, seen)
 		if err != nil && !errors.Is(err, errCut) {
 			return err
@@ -95,6 +107,7 @@ func (v *View) Tried(ctx context.Context, q Query) (Found, error) {
 			}
 			out.Answers = append(out.Answers, a)
 		}
+		out.InPlace = t.inPlace
 		return nil
 	})
 	return out, err
@@ -115,6 +128,51 @@ type search struct {
 	want  int
 	found []match
 	exact map[int64]bool // series.id
+
+	// remembered is the condition on the runs that are counted, with what it asks for.
+	remembered string
+	hidden     []any
+	inPlace    []projections.Consolidation
+}
+
+// forgetful reports whether anything is left out.
+func (t *search) forgetful() bool { return t.remembered != "1" }
+
+// add adds an answer, counting only what the reader remembers of it.
+func (t *search) add(s *series, rank int) error {
+	if !t.forgetful() {
+		t.found = append(t.found, match{s, rank})
+		return nil
+	}
+	left := &series{id: s.id, key: s.key, command: s.command, machine: s.machine, repo: s.repo, repoKey: s.repoKey, seen: s.seen}
+	err := t.each(func(rows *sql.Rows) error {
+		var position int64
+		var result, ended, repo string
+		if err := rows.Scan(&position, &result, &ended, &repo); err != nil {
+			return err
+		}
+		left.count(result, ended)
+		if left.runs == 1 || ended >= left.lastAt {
+			left.lastAt, left.lastRun, left.repo = ended, events.Position(position), repo
+		}
+		return nil
+	}, `SELECT position, result, ended_at, repo FROM runs WHERE `+t.remembered+` AND series = ? ORDER BY position`, append(slices.Clone(t.hidden), s.id)...)
+	switch {
+	case err != nil:
+		return err
+	case left.runs > 0:
+		t.found = append(t.found, match{left, rank})
+		return nil
+	case len(t.inPlace) >= consolidationsShown:
+		return nil
+	}
+	list, err := t.onSeries(s.id)
+	for _, c := range list {
+		if !slices.ContainsFunc(t.inPlace, func(x projections.Consolidation) bool { return x.ID == c.ID }) {
+			t.inPlace = append(t.inPlace, c)
+		}
+	}
+	return err
 }
 
 // run looks through the ranks from one on; of that one only for what was seen
@@ -153,7 +211,8 @@ func (t *search) sameCommand(from int, seen int64) error {
 	forms := queryForms(t.q.Text)
 	hashes := []any{hash64(forms[0]), hash64(forms[len(forms)-1])}
 	t.exact = map[int64]bool{}
-	return t.each(func(rows *sql.Rows) error {
+	var same []*series
+	err := t.each(func(rows *sql.Rows) error {
 		s, err := scanSeries(rows)
 		if err != nil {
 			return err
@@ -162,21 +221,32 @@ func (t *search) sameCommand(from int, seen int64) error {
 			return nil
 		}
 		t.exact[s.id] = true
-		if from == 0 && s.seen < seen && len(t.found) < t.want {
-			t.found = append(t.found, match{s, 0})
+		if from == 0 && s.seen < seen {
+			same = append(same, s)
 		}
 		return nil
 	}, `SELECT `+seriesColumns+` FROM series WHERE id IN (SELECT series FROM forms WHERE hash IN (?, ?)) ORDER BY seen DESC`, hashes...)
+	for _, s := range same {
+		if err != nil || len(t.found) >= t.want {
+			break
+		}
+		err = t.add(s, 0)
+	}
+	return err
 }
 
 // matching adds what a full text expression finds.
 func (t *search) matching(ctx context.Context, rank int, expr string, before int64) error {
 	// The order by rowid is that of the index: it is read from its end only as far
 	// as it takes.
+	limit := t.want + len(t.exact)
+	if t.forgetful() {
+		limit = maxForgotten
+	}
 	rows, err := t.tx.QueryContext(ctx, `SELECT `+seriesColumns+` FROM series JOIN tried ON series.seen = tried.rowid
-		WHERE tried MATCH ? AND tried.rowid < ? ORDER BY tried.rowid DESC LIMIT ?`, expr, before, t.want+len(t.exact))
+		WHERE tried MATCH ? AND tried.rowid < ? ORDER BY tried.rowid DESC LIMIT ?`, expr, before, limit)
 	if expr == everyRow {
-		rows, err = t.tx.QueryContext(ctx, `SELECT `+seriesColumns+` FROM series WHERE seen < ? ORDER BY seen DESC LIMIT ?`, before, t.want)
+		rows, err = t.tx.QueryContext(ctx, `SELECT `+seriesColumns+` FROM series WHERE seen < ? ORDER BY seen DESC LIMIT ?`, before, limit)
 	}
 	if err != nil {
 		return err
@@ -187,12 +257,19 @@ func (t *search) matching(ctx context.Context, rank int, expr string, before int
 		if err != nil {
 			return err
 		}
-		if !t.exact[s.id] {
-			t.found = append(t.found, match{s, rank})
+		if t.exact[s.id] {
+			continue
+		}
+		if err := t.add(s, rank); err != nil {
+			return err
 		}
 	}
 	return rows.Err()
 }
+
+// maxForgotten bounds how many series are looked at for those of which the reader
+// remembers something.
+const maxForgotten = 100_000
 
 // everyRow stands for the query that every series answers.
 const everyRow = "*"
@@ -262,8 +339,12 @@ func (r reader) answer(m match) (Tried, error) {
 		return out, err
 	}
 	var err error
-	out.Conclusions, err = r.conclusions(`SELECT `+conclusionColumns+` FROM conclusions JOIN series_conclusions USING (position)
+	out.Conclusions, err = r.conclusions(`SELECT `+conclusionColumns(math.MaxInt64)+` FROM conclusions JOIN series_conclusions USING (position)
 		WHERE series = ? ORDER BY position DESC LIMIT ?`, m.id, conclusionsShown)
+	if err != nil {
+		return out, err
+	}
+	out.Consolidations, err = r.onSeries(m.id)
 	return out, err
 }
 

@@ -35,6 +35,7 @@ type Fleet struct {
 	blocks           []events.Hash
 	acknowledged     map[string]events.Position // event id to position
 	runs             []finished
+	consolidations   []string // event ids
 }
 
 // finished is a run that was recorded.
@@ -97,9 +98,11 @@ func (f *Fleet) Step(ctx context.Context) error {
 		r, err = f.submit(ctx, caller)
 	case n < 84:
 		r, err = f.work(ctx)
-	case n < 87:
+	case n < 86:
 		r, err = f.conclude(ctx, caller)
-	case n < 90:
+	case n < 88:
+		r, err = f.consolidate(ctx, caller)
+	case n < 91:
 		r, err = f.erase(ctx, caller)
 	case n < 92:
 		id := fmt.Sprintf("ext-%d", f.rng.IntN(200)) // sometimes one that is taken
@@ -109,7 +112,7 @@ func (f *Fleet) Step(ctx context.Context) error {
 		*f.now = f.now.Add(-time.Duration(f.rng.IntN(3600)) * time.Second) // a clock that is set back
 	case n < 95:
 		*f.now = f.now.Add(f.State.Settings().ApprovalExpires / 3)
-	case n < 97:
+	case n < 96:
 		r, err = f.section(ctx, caller)
 	case n < 98 && len(f.machines) > 0:
 		r, err = f.remember(ctx)
@@ -121,6 +124,9 @@ func (f *Fleet) Step(ctx context.Context) error {
 	for _, rec := range r.Records {
 		if _, again := f.acknowledged[rec.Header.ID]; !again && rec.Header.Type == (events.TaskReported{}).Kind() {
 			f.runs = append(f.runs, finished{rec.Header.ID, strings.TrimPrefix(string(rec.Header.Stream), "task-")})
+		}
+		if rec.Header.Type == (events.MemoryConsolidated{}).Kind() {
+			f.consolidations = append(f.consolidations, rec.Header.ID)
 		}
 		f.acknowledged[rec.Header.ID] = rec.Header.Position
 	}
@@ -314,6 +320,24 @@ func (f *Fleet) conclude(ctx context.Context, by commands.Caller) (commands.Resu
 		}
 	}
 	return f.Ledger.Conclude(ctx, by, c)
+}
+
+// consolidate says what runs amount to, forgets some, or recalls what was forgotten.
+func (f *Fleet) consolidate(ctx context.Context, by commands.Caller) (commands.Result, error) {
+	if len(f.consolidations) > 0 && f.rng.IntN(4) == 0 {
+		return f.Ledger.Consolidate(ctx, by, commands.Consolidate{Text: "again", Recalls: pick(f, f.consolidations)})
+	}
+	c := commands.Consolidate{Text: "it works"}
+	if len(f.runs) > 0 {
+		c.Records = []string{pick(f, f.runs).record}
+	}
+	if f.rng.IntN(2) == 0 {
+		c.Forgets = &events.Forgetting{Cited: len(c.Records) > 0, ForAll: f.rng.IntN(2) == 0}
+		if len(f.machines) > 0 && f.rng.IntN(2) == 0 {
+			c.Forgets.Machine = pick(f, f.machines)
+		}
+	}
+	return f.Ledger.Consolidate(ctx, by, c)
 }
 
 // section revises or retires a section of the collective memory, sometimes from a

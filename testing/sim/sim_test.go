@@ -96,7 +96,7 @@ func TestFleetByChance(t *testing.T) {
 	// A simulation that never gets anywhere proves nothing.
 	for _, k := range []events.Kind{"approval.settled", "approval.spent", "task.claimed", "task.reported", "lease.lapsed", "task.cancelled",
 		"task.settled", "conclusion.recorded", "section.revised", "section.retired", "actor.suspended", "actor.level_set", "rule.retired", "ext.note",
-		"memory.recorded", "block.published", "block.accepted", "payload.erased", "heads.rooted"} {
+		"memory.recorded", "memory.consolidated", "block.published", "block.accepted", "payload.erased", "heads.rooted"} {
 		if kinds[k] == 0 {
 			t.Errorf("no %s in any simulation", k)
 		}
