@@ -89,6 +89,7 @@ func (c *call) listMemory() (list[memoryItem], error) {
 	}
 	machine := c.q("machine")
 	out.Scope.Machine, out.Scope.Repo, out.Scope.Command = machine, c.q("repo"), c.commandLine()
+	out.Scope.Cwd = c.q("cwd")
 	out.Scope.Output = c.ledger.State().Settings().Output
 	if err := c.memoryIsHere(machine); err != nil {
 		return out, err
@@ -97,7 +98,7 @@ func (c *call) listMemory() (list[memoryItem], error) {
 	if err != nil {
 		return out, err
 	}
-	runs, more, err := c.view().Runs(c.ctx(), page, sqlview.RunFilter{Machine: machine, Repo: out.Scope.Repo, Command: out.Scope.Command, Forgetful: reader})
+	runs, more, err := c.view().Runs(c.ctx(), page, sqlview.RunFilter{Machine: machine, Repo: out.Scope.Repo, Cwd: out.Scope.Cwd, Command: out.Scope.Command, Forgetful: reader})
 	if err != nil {
 		return out, c.viewError(err)
 	}

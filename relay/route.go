@@ -381,6 +381,7 @@ type scope struct {
 	Status  string `json:"status,omitzero"`
 	Machine string `json:"machine,omitzero"`
 	Command string `json:"command,omitzero"`
+	Cwd     string `json:"cwd,omitzero"`
 	Repo    string `json:"repo,omitzero"`
 	About   string `json:"about,omitzero"`
 	Record  string `json:"record,omitzero"`

@@ -94,7 +94,7 @@ func (s *Relay) routes() {
 	read(s, operation{method: "GET", path: "/v1/memory", id: "listMemory", tag: "memory", view: true,
 		query: with(listParams, param{name: "machine", about: "Runs on this machine."},
 			param{name: "argv", repeated: true, about: "Runs of exactly this command: one line as the answers show it, or once for each word."},
-			param{name: "repo", about: "Runs in this repository."}, forgottenParam),
+			param{name: "repo", about: "Runs in this repository."}, param{name: "cwd", about: "Runs in this directory: D:\\Docu2 and d:/docu2 are one."}, forgottenParam),
 		summary: "List finished runs, newest first"}, (*call).listMemory)
 	read(s, operation{method: "GET", path: "/v1/tried", id: "tried", tag: "memory", nowOnly: true, view: true,
 		query: []param{{name: "q", about: "A command, a phrase or words; all runs if absent."}, {name: "machine", about: "Runs on this machine."},

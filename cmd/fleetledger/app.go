@@ -258,6 +258,7 @@ type scope struct {
 	Stream  string `json:"stream"`
 	Type    string `json:"type"`
 
+	Cwd         string `json:"cwd"`
 	Record      string `json:"record"`
 	PublishedBy string `json:"published_by"`
 	AcceptedBy  string `json:"accepted_by"`
@@ -273,7 +274,7 @@ func (a *app) nothing(what string, s scope) {
 	for _, f := range []struct{ name, value string }{
 		{"matching", s.Query}, {"status", s.Status}, {"machine", s.Machine}, {"command", s.Command},
 		{"repository", s.Repo}, {"stream", s.Stream}, {"type", s.Type},
-		{"record", s.Record}, {"publisher", s.PublishedBy}, {"receiver", s.AcceptedBy}, {"parent", s.Parent},
+		{"directory", s.Cwd}, {"record", s.Record}, {"publisher", s.PublishedBy}, {"receiver", s.AcceptedBy}, {"parent", s.Parent},
 	} {
 		if f.value != "" {
 			p.f(", %s %s", f.name, f.value)

@@ -26,7 +26,7 @@ func (a *app) memoryCommand() *cobra.Command {
 }
 
 func (a *app) memoryListCommand() *cobra.Command {
-	var machine, repo string
+	var machine, repo, cwd string
 	var argv []string
 	var forgotten bool
 	cmd := &cobra.Command{
@@ -38,6 +38,7 @@ func (a *app) memoryListCommand() *cobra.Command {
 			q := pageQuery(cmd)
 			setQuery(q, "machine", machine)
 			setQuery(q, "repo", repo)
+			setQuery(q, "cwd", cwd)
 			setForgotten(q, forgotten)
 			for _, word := range argv {
 				q.Add("argv", word)
@@ -73,6 +74,7 @@ func (a *app) memoryListCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&machine, "machine", "", "only runs on this machine")
 	cmd.Flags().StringVar(&repo, "repo", "", "only runs in this repository")
+	cmd.Flags().StringVar(&cwd, "cwd", "", "only runs in this directory of a machine")
 	cmd.Flags().BoolVar(&forgotten, "include-forgotten", false, "also runs that you, or all, have forgotten")
 	cmd.Flags().StringArrayVar(&argv, "argv", nil, "only runs of this command, word by word (repeat)")
 	return pages(cmd)

@@ -286,7 +286,7 @@ func newRun(h *events.Header, e events.Envelope, argv []string) *projections.Run
 }
 
 func (f *fold) run(h *events.Header, r *projections.Run) error {
-	key := placeKey(r.Repo)
+	key := projections.Place(r.Repo)
 	s := &series{} // of nothing, for a command that was erased
 	var id any
 	if r.Command != "" {
@@ -305,8 +305,8 @@ func (f *fold) run(h *events.Header, r *projections.Run) error {
 	}
 	result := resultOf(r)
 	ended := timeText(r.EndedAt)
-	if _, err := f.exec(`INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		int64(r.Position), r.RecordID, id, orNull(r.TaskID), attempt, r.Machine, r.Command, jsonText(r.Argv), r.Cwd, r.Repo, key, r.Commit,
+	if _, err := f.exec(`INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		int64(r.Position), r.RecordID, id, orNull(r.TaskID), attempt, r.Machine, r.Command, jsonText(r.Argv), r.Cwd, projections.Place(r.Cwd), r.Repo, key, r.Commit,
 		string(r.Outcome), exit, r.Masked, result, timeText(r.StartedAt), ended, r.ElapsedMS, r.Late, jsonText(r.Tags), orNull(r.ImportedFrom),
 		orNull(string(r.Gate)), orNull(r.GateID)); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 
 // RunFilter narrows a list of runs; empty fields match everything.
 type RunFilter struct {
-	Machine, Repo string
+	Machine, Repo, Cwd string
 	// Command is a command line, see projections.CommandLine.
 	Command string
 	// Forgetful leaves out what this reader, an actor, has forgotten; empty leaves
@@ -116,13 +116,16 @@ func (v *View) Runs(ctx context.Context, p projections.Page, f RunFilter) (list 
 }
 
 func (r reader) runs(p projections.Page, f RunFilter) ([]projections.Run, error) {
-	repo := placeKey(f.Repo)
+	repo := projections.Place(f.Repo)
 	remembered, hidden, err := r.remembered(f.Forgetful, p.At)
 	if err != nil {
 		return nil, err
 	}
+	where, args := remembered, hidden
+	if f.Cwd != "" {
+		where, args = where+" AND cwd_key = ? AND cwd_key <> ''", append(args, projections.Place(f.Cwd))
+	}
 	if f.Command == "" {
-		where, args := remembered, hidden
 		if f.Machine != "" {
 			where, args = where+" AND machine = ?", append(args, f.Machine)
 		}
@@ -145,7 +148,7 @@ func (r reader) runs(p projections.Page, f RunFilter) ([]projections.Run, error)
 	}
 	var all []projections.Run
 	for _, id := range ids {
-		list, err := r.newest(p, remembered+" AND series = ? AND series IS NOT NULL", append(slices.Clone(hidden), id)...)
+		list, err := r.newest(p, where+" AND series = ? AND series IS NOT NULL", append(slices.Clone(args), id)...)
 		if err != nil {
 			return nil, err
 		}

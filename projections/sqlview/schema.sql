@@ -53,7 +53,8 @@ CREATE TABLE runs (
   machine       TEXT    NOT NULL,
   command       TEXT    NOT NULL,    -- argv as one line that a shell reads back; '' if it was erased
   argv          TEXT    NOT NULL,    -- JSON
-  cwd           TEXT    NOT NULL,
+  cwd           TEXT    NOT NULL,    -- as the machine wrote it
+  cwd_key       TEXT    NOT NULL,    -- equal for D:\Docu2 and d:/docu2
   repo          TEXT    NOT NULL,    -- as the machine wrote it, '' for none
   repo_key      TEXT    NOT NULL,    -- equal for D:\Docu2 and d:/docu2
   commit_id     TEXT    NOT NULL,
@@ -73,6 +74,7 @@ CREATE TABLE runs (
 CREATE INDEX runs_by_machine ON runs (machine, position);
 CREATE INDEX runs_by_series ON runs (series, position) WHERE series IS NOT NULL;
 CREATE INDEX runs_by_repo ON runs (repo_key, position) WHERE repo_key <> '';
+CREATE INDEX runs_by_cwd ON runs (cwd_key, position) WHERE cwd_key <> '';
 CREATE INDEX runs_by_task ON runs (task_id, position) WHERE task_id IS NOT NULL;
 
 -- conclusions are what readers said that results meant.

@@ -123,20 +123,6 @@ func hash64(parts ...string) int64 {
 	return int64(binary.BigEndian.Uint64(h.Sum(nil)))
 }
 
-// placeKey is a path, or a repository, as it is compared. On Windows neither case
-// nor the kind of slash tells two places apart: D:\Docu2 and d:/docu2 are one.
-func placeKey(path string) string {
-	path = norm.NFC.String(path)
-	drive := len(path) >= 2 && path[1] == ':' && (path[0]|0x20 >= 'a' && path[0]|0x20 <= 'z') && (len(path) == 2 || path[2] == '\\' || path[2] == '/')
-	if !drive && !strings.HasPrefix(path, `\\`) {
-		if t := strings.TrimRight(path, "/"); t != "" {
-			return t
-		}
-		return path
-	}
-	return strings.TrimRight(strings.ToLower(strings.ReplaceAll(path, `\`, "/")), "/")
-}
-
 // Marks around a run of a script without spaces: a whole run is a word, a part of
 // one a substring. They are letters of no script and no punctuation of commands.
 const (

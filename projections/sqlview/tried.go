@@ -90,7 +90,7 @@ func (v *View) Tried(ctx context.Context, q Query) (Found, error) {
 		if err := r.each(func(rows *sql.Rows) error { return rows.Scan(&out.Position) }, `SELECT position FROM view`); err != nil {
 			return err
 		}
-		t := search{reader: r, q: q, repo: placeKey(q.Repo), want: q.Limit + 1}
+		t := search{reader: r, q: q, repo: projections.Place(q.Repo), want: q.Limit + 1}
 		if t.remembered, t.hidden, err = r.remembered(q.Forgetful, math.MaxInt64); err != nil {
 			return err
 		}

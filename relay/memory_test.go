@@ -97,3 +97,24 @@ func TestHashOnly(t *testing.T) {
 	f.do("bo", "GET", "/v1/memory?machine=m2", "").want(404, "MEMORY_NOT_HERE").has("machine", "m2", "where", "on the machine, in the state directory of its agent")
 	f.do("bo", "GET", "/v1/tried?q=ls&machine=m2", "").want(404, "MEMORY_NOT_HERE")
 }
+
+// Two spellings of one place are one place: of directories and repositories alike.
+func TestPlaces(t *testing.T) {
+	f := newFleet(t).people()
+	for i, place := range []string{`d:\\docu2`, `D:\\Docu2\\`, "/home/caf\u00e9", "/home/cafe\u0301", "/home/CAFE"} {
+		f.do("m1", "POST", "/v1/memory", fmt.Sprintf(`{"record":{"argv":["ls","%d"],"cwd":"%s","repo":"%s",`, i, place, place)+envelope[1:]+`}`).want(201)
+	}
+	for query, count := range map[string]int{"D%3A%5CDOCU2": 2, "d%3A%2Fdocu2": 2, "%2Fhome%2Fcafe%CC%81": 2, "%2Fhome%2Fcaf%C3%A9%2F": 2, "%2Fhome%2FCAFE": 1, "%2Fhome": 0} {
+		for _, path := range []string{"/v1/memory?cwd=", "/v1/memory?repo=", "/v1/memory?machine=m1&cwd="} {
+			if got := len(f.do("bo", "GET", path+query, "").want(200).list("items")); got != count {
+				t.Errorf("%s%s: %d runs, not %d", path, query, got, count)
+			}
+		}
+		if got := len(f.do("bo", "GET", "/v1/tried?q=ls&repo="+query, "").want(200).list("answers")); got != count {
+			t.Errorf("tried in %s: %d answers, not %d", query, got, count)
+		}
+	}
+	f.do("m1", "POST", "/v1/memory", `{"record":{"argv":["ls","0"],"cwd":"d:/DOCU2","repo":"D:/docu2/",`+envelope[1:]+`}`).want(201)
+	f.do("bo", "GET", "/v1/tried?q=ls+0", "").want(200).has("answers.0.runs", "2", "answers.1", "<nil>")
+	f.do("bo", "GET", "/v1/memory?cwd=d:/docu2&argv=ls+0", "").want(200).has("items.1.cwd", `d:\docu2`, "items.2", "<nil>", "scope.cwd", "d:/docu2")
+}
