@@ -44,6 +44,8 @@ type conclusion struct {
 	By   string    `json:"by"`
 	At   time.Time `json:"at"`
 	Text string    `json:"text"`
+	// SupersededBy is a later conclusion in its place.
+	SupersededBy string `json:"superseded_by"`
 }
 
 func (a *app) triedCommand() *cobra.Command {
@@ -137,7 +139,11 @@ func (t tried) show(p printer, now time.Time) {
 		p.block("      ", x.Text)
 	}
 	for _, c := range t.Conclusions {
-		p.f("  %s concluded, %s ago:\n", c.By, age(c.At, now))
+		since := ""
+		if c.SupersededBy != "" {
+			since = " (superseded since)"
+		}
+		p.f("  %s concluded, %s ago%s:\n", c.By, age(c.At, now), since)
 		p.block("      ", c.Text)
 	}
 }
