@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/pelletier/go-toml/v2"
 	"github.com/zricethezav/gitleaks/v8/config"
@@ -240,14 +241,9 @@ func (r *rule) find(found []Finding, s *subject, keys []string, allowed []allowl
 		if near <= to && far <= to {
 			continue
 		}
-		begin, end := from, len(s.text)
+		begin, end := from, valueEnd(s.text, far)
 		if near > to {
-			begin = strings.LastIndexByte(s.text[:near], '\n') + 1
-		}
-		if far < end {
-			if i := strings.IndexByte(s.text[far:], '\n'); i >= 0 {
-				end = far + i + 1
-			}
+			begin = near
 		}
 		if to >= 0 && begin > to {
 			found = r.findIn(found, s, from, to, allowed)
@@ -262,6 +258,19 @@ func (r *rule) find(found []Finding, s *subject, keys []string, allowed []allowl
 		found = r.findIn(found, s, from, to, allowed)
 	}
 	return found
+}
+
+// valueEnd is where a value ends that began before from, with what ends it: values
+// hold no space and no quote from there on.
+func valueEnd(text string, from int) int {
+	for i := from; i < len(text); i++ {
+		switch c := text[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.IndexByte("_.-=+/:%", c) >= 0, c >= utf8.RuneSelf:
+		default:
+			return min(len(text), i+len(`\n`))
+		}
+	}
+	return len(text)
 }
 
 // assignedTo reports whether rest, which follows a name, can begin with assigned:
