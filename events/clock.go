@@ -45,6 +45,16 @@ func (c *Clock) Now() time.Time {
 	return t
 }
 
+// Reach says that an event has time t, given by another clock: this one gives no
+// earlier time from now on.
+func (c *Clock) Reach(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t = t.UTC().Truncate(time.Microsecond); t.After(c.last) {
+		c.last, c.at = t, c.now()
+	}
+}
+
 // Lead is how far the ledger's time runs ahead of the wall clock.
 func (c *Clock) Lead() time.Duration {
 	t := c.Now()

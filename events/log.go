@@ -167,6 +167,16 @@ type Fold interface {
 	// log calls publish, in the order of staging, after the records are durable.
 	// An error refuses the append and must leave what is staged as it was.
 	Stage(recs []Record) (publish func(), err error)
+	// Unstage forgets everything that is staged and not published: another relay
+	// was first, and what comes next follows what is published.
+	Unstage()
+}
+
+// Placed is an append that has its place already: another log has decided it.
+type Placed struct {
+	Records []Record
+	// Publish is what Fold.Stage returned for Records; nil if there is no fold.
+	Publish func()
 }
 
 // Errors of a Log that callers branch on.
@@ -187,6 +197,9 @@ var (
 	ErrNoSpace = errors.New("too little disk space is left to append")
 	// ErrCannotErase: this engine cannot erase payloads. Nothing was written.
 	ErrCannotErase = errors.New("the log's engine cannot erase payloads")
+	// ErrUnavailable: what keeps the log is out of reach. Whether the append was
+	// recorded is unknown: trying again with the same key or ids is safe.
+	ErrUnavailable = errors.New("the cluster that keeps the log is out of reach")
 	// ErrLocked: another process has the log open.
 	ErrLocked = errors.New("the data directory is in use by another process")
 )

@@ -172,6 +172,18 @@ func (s *State) Stage(recs []events.Record) (func(), error) {
 	return func() { s.publish(&tx, seq, last) }, nil
 }
 
+// Unstage implements events.Fold.
+func (s *State) Unstage() {
+	s.next.mu.Lock()
+	defer s.next.mu.Unlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	s.next.authority, s.next.settings, s.next.collective = s.authority, s.settings, s.collective
+	clear(s.next.tasks)
+	clear(s.next.approvals)
+	clear(s.next.tokens)
+}
+
 func (s *State) publish(tx *tx, seq uint64, last events.Position) {
 	s.mu.Lock()
 	s.authority, s.settings, s.collective = tx.authority, tx.settings, tx.collective

@@ -81,6 +81,7 @@ var failures = []struct {
 }{
 	{events.ErrTooLarge, http.StatusRequestEntityTooLarge, "APPEND_TOO_LARGE", "all of it together is more than one append can hold; send it in parts", 0},
 	{events.ErrNoSpace, http.StatusInsufficientStorage, "NO_SPACE", "the relay has too little disk space left to record anything; nothing was recorded", 30},
+	{events.ErrUnavailable, http.StatusServiceUnavailable, "LOG_UNAVAILABLE", "the cluster that keeps the log is out of reach; whether this was recorded shows when it is sent again with the same Idempotency-Key", 5},
 	{events.ErrFailed, http.StatusServiceUnavailable, "LOG_FAILED", "the relay's storage failed and takes nothing more until it is started again; the operator finds the cause in its log", 30},
 	{events.ErrClosed, http.StatusServiceUnavailable, "LOG_CLOSED", "the relay is stopping", 2},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "TIMED_OUT", "the relay did not finish this in time; whether it was recorded shows when it is sent again with the same Idempotency-Key", 1},

@@ -24,6 +24,7 @@ type request struct {
 	taken  []events.Position // of the ids that were taken, 0 for the others; nil if none was
 
 	state   atomic.Int32
+	placed  bool   // recs have their places: they are a replica's
 	publish func() // the fold's; nil if there is no fold
 	out     events.Appended
 	err     error
@@ -176,15 +177,15 @@ type queue struct {
 	ready   chan struct{} // has one slot: something changed
 }
 
-// push adds r, or reports that the queue is closed.
-func (q *queue) push(r *request) bool {
+// push adds requests, or reports that the queue is closed.
+func (q *queue) push(r ...*request) bool {
 	q.mu.Lock()
 	if q.closed {
 		q.mu.Unlock()
 		return false
 	}
-	q.waiting = append(q.waiting, r)
-	first := len(q.waiting) == 1
+	first := len(q.waiting) == 0
+	q.waiting = append(q.waiting, r...)
 	q.mu.Unlock()
 	if first {
 		q.signal()

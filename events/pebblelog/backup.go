@@ -80,6 +80,9 @@ func (l *Log) Backup(ctx context.Context, f func(Backup) error) (err error) {
 		memoryFile(formatName, []byte(formatLine())),
 		memoryFile(anchorName, head.file()),
 	}}
+	if l.replica {
+		b.Files = append(b.Files, memoryFile(replicaName, []byte(replicaLine)))
+	}
 	names, err := fsys.List(dir)
 	if err != nil {
 		return err

@@ -236,6 +236,9 @@ func (t *turn) prober() (*prober, error) {
 // contract of events.Log. An error of Pebble's is r's alone: others may not meet
 // what cannot be read.
 func (t *turn) decide(r *request) error {
+	if r.placed {
+		return t.follow(r)
+	}
 	st := &t.l.staged
 	if r.probed < max(st.ids.floor, st.keys.floor) {
 		// So much was written since the caller looked that it is not all
@@ -393,6 +396,10 @@ func (l *Log) write(g *group) {
 	for _, r := range g.wrote {
 		for i := range r.recs {
 			rec := &r.recs[i]
+			if rec.Erased { // in a replica; an empty value says so
+				_ = b.Set(payloadKey(nil, rec.Header.Position), nil, nil)
+				continue
+			}
 			op := b.SetDeferred(positionKeyLen, events.SaltBytes+len(rec.Payload))
 			payloadKey(op.Key[:0], rec.Header.Position)
 			copy(op.Value, rec.Salt[:])

@@ -8,6 +8,7 @@
 //	format   one line that says which layout this is
 //	pebble/  everything else
 //	anchor   how far the log was acknowledged, and its Merkle root there
+//	replica  there if this is a relay's replica of a log that a cluster keeps
 //
 // # Keys
 //

@@ -168,6 +168,8 @@ func (f *published) Stage(recs []events.Record) (func(), error) {
 	return func() { f.visible.Add(int64(len(recs))) }, nil
 }
 
+func (f *published) Unstage() {}
+
 // TestNothingShowsBeforeItIsDurable holds up the WAL's sync, then the anchor's.
 // Until both are done nobody sees the event or is answered, not even those who
 // lost to it or repeat it.

@@ -58,7 +58,9 @@ func (l *Log) answer(g *group) {
 	if l.opts.Fold != nil && len(g.wrote) > 0 {
 		l.folding.Lock()
 		for _, r := range g.wrote {
-			r.publish()
+			if r.publish != nil {
+				r.publish()
+			}
 		}
 		l.folding.Unlock()
 	}

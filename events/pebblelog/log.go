@@ -110,6 +110,7 @@ type Log struct {
 	failure  atomic.Pointer[error] // why nothing is appended any more
 	failed   chan struct{}         // closed when the engine failed
 	readOnly bool                  // it was opened so; no stage runs
+	replica  bool                  // its order is decided elsewhere
 
 	// inUse is held for reading by whoever uses db, and by Close when it takes it
 	// away.
@@ -265,7 +266,8 @@ func (l *Log) use() (done func(), err error) {
 // not.
 type staged struct {
 	last  events.Position
-	group uint64 // the number of groups so far
+	time  time.Time // of the newest event; kept in a replica only
+	group uint64    // the number of groups so far
 	tree  seal.Tree
 	view  seal.View // of tree, after the last group
 	heads recent[events.Stream, head]

@@ -155,3 +155,5 @@ func TestFoldRefusesHistory(t *testing.T) {
 type foldFunc func([]events.Record) (func(), error)
 
 func (f foldFunc) Stage(recs []events.Record) (func(), error) { return f(recs) }
+
+func (f foldFunc) Unstage() {}

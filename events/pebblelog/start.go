@@ -32,7 +32,10 @@ func (e *DamagedError) Error() string {
 // Open opens the log in dir, and makes one if dir is empty or missing. It reads
 // the whole log first and opens nothing that is not what was acknowledged: then
 // it returns a *DamagedError. A log in use is refused with events.ErrLocked.
-func Open(dir string, opts Options) (*Log, error) {
+func Open(dir string, opts Options) (*Log, error) { return openAs(dir, opts, false) }
+
+// openAs opens a log, or, if replica is set, a replica.
+func openAs(dir string, opts Options, replica bool) (*Log, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -41,8 +44,12 @@ func Open(dir string, opts Options) (*Log, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkRole(opts.FS, dir, replica); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	l := newLog(dir, opts)
 	l.lock = lock
+	l.replica = replica
 	l.logger = newPebbleLogger(opts.Logger, func(err error) { l.fail(err) })
 	l.logger.flushFailed = func(err error) { l.fail(err) }
 	if err := l.open(); err != nil {
@@ -348,6 +355,7 @@ func (l *Log) settle(was verified, anchored *Head) error {
 	}
 	view := was.tree.View()
 	l.staged = newStaged(was.tree, view)
+	l.staged.time = was.time
 	l.tree.Store(&view)
 	l.durable.Store(size)
 	l.written.Store(size)

@@ -48,6 +48,8 @@ type anything struct{}
 
 func (anything) Stage([]events.Record) (func(), error) { return func() {}, nil }
 
+func (anything) Unstage() {}
+
 func (s *shelf) put(stream events.Stream, actor string, e events.Event) events.Header {
 	s.t.Helper()
 	payload, err := events.Encode(e)

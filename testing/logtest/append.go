@@ -404,7 +404,11 @@ func testLimits(t *testing.T, e Engine) {
 		a.Drafts[1] = events.NewDraft(a.Drafts[1].Intent, a.Drafts[1].Salt, make([]byte, bytes-len(half)))
 		return a
 	}
-	mustAppend(t, l, big(events.MaxAppendBytes))
+	most := e.MaxBytes
+	if most == 0 {
+		most = events.MaxAppendBytes
+	}
+	mustAppend(t, l, big(most))
 	if _, err := l.Append(t.Context(), big(events.MaxAppendBytes+1)); !errors.Is(err, events.ErrTooLarge) {
 		t.Fatalf("one byte too many: %v", err)
 	}

@@ -28,6 +28,8 @@ func (f *switchable) Stage([]events.Record) (func(), error) {
 	return func() {}, f.err
 }
 
+func (f *switchable) Unstage() {}
+
 // ledgerFold is a fold that checks what it is told against the rules for
 // telling it, and keeps it.
 type ledgerFold struct {
@@ -86,6 +88,16 @@ func (f *ledgerFold) Stage(recs []events.Record) (func(), error) {
 		}
 		f.published = append(f.published, recs...)
 	}, nil
+}
+
+func (f *ledgerFold) Unstage() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.staged = f.staged[:len(f.published)]
+	clear(f.heads)
+	for _, r := range f.staged {
+		f.heads[r.Header.Stream] = r
+	}
 }
 
 func (f *ledgerFold) seen() []events.Record {

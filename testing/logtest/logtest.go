@@ -32,6 +32,12 @@ type Engine struct {
 	Durable bool
 	// CannotErase says that the engine refuses to erase payloads.
 	CannotErase bool
+	// MaxBytes is how much payload one append holds at least; 0 means
+	// events.MaxAppendBytes.
+	MaxBytes int
+	// Remote is set for an engine that appends over a network: busy readers beside it
+	// starve it of the processor, so it has less to append there.
+	Remote bool
 }
 
 // Open opens the log of one place. The suite closes it before it opens it again.

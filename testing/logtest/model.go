@@ -33,6 +33,8 @@ func (pickyFold) Stage(recs []events.Record) (func(), error) {
 	return func() {}, nil
 }
 
+func (pickyFold) Unstage() {}
+
 // testSameAsModel makes the same random calls on the engine and on memlog: the
 // answers and the bytes of the log are the same. The wall clock never steps back
 // here, since how a clock goes on from there depends on when it was read.
