@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -180,6 +181,9 @@ func explainOpen(err error, dir, fleet string) error {
 	if d, ok := errors.AsType[*pebblelog.DamagedError](err); ok {
 		return tryNext(fmt.Errorf("the log of fleet %s in %s is damaged from position %d on: %s; nothing was changed", fleet, dir, d.Position, d.Detail),
 			"fleetledger audit --data "+shellWord(dir)+" --fleet "+fleet+", then restore a backup; until then: fleetledger serve --read-only --data "+shellWord(dir))
+	}
+	if errors.Is(err, syscall.ENOSPC) {
+		return tryNext(fmt.Errorf("open fleet %s: %w", fleet, err), "free some space on the disk of "+dir+"; until then: fleetledger serve --read-only --data "+shellWord(dir))
 	}
 	return fmt.Errorf("open fleet %s: %w", fleet, err)
 }

@@ -70,6 +70,7 @@ type database struct {
 // openDatabase opens the database at path. logger is the one in opts.
 func openDatabase(path string, opts *pebble.Options, logger *pebbleLogger) (*database, error) {
 	d := &database{logger: logger}
+	logger.opening.Store(true)
 	err := logger.await(func() error {
 		db, err := pebble.Open(path, opts)
 		if err == nil {
@@ -77,6 +78,7 @@ func openDatabase(path string, opts *pebble.Options, logger *pebbleLogger) (*dat
 		}
 		return err
 	})
+	logger.opening.Store(false)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +130,9 @@ type pebbleLogger struct {
 	// Pebble ends a flush of nothing with an error too, but reports that one no
 	// further.
 	flushEnded, flushing atomic.Pointer[error]
+	// opening is true while the database is opened. What was in the WAL is written to
+	// tables then, and nobody is there yet who could wait for space.
+	opening atomic.Bool
 	// flushFailed is told why a memtable cannot be written; it may be nil.
 	flushFailed func(error)
 
@@ -165,6 +170,10 @@ func (l *pebbleLogger) backgroundError(err error) {
 		return
 	}
 	l.flushing.Store(&err)
+	if l.opening.Load() {
+		l.stick(fmt.Errorf("write what is in the WAL to a table: %w", err))
+		return
+	}
 	if l.flushFailed != nil && !errors.Is(err, syscall.ENOSPC) {
 		l.flushFailed(fmt.Errorf("write a memtable to its file: %w", err))
 	}

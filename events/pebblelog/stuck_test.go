@@ -230,3 +230,33 @@ func within(t *testing.T, what string, f func()) {
 		t.Fatalf("%s hangs", what)
 	}
 }
+
+// TestOpenOnFullDisk opens a log whose WAL has to be written to tables, which never
+// succeeds: it says so, and does not try for ever.
+func TestOpenOnFullDisk(t *testing.T) {
+	disk := vfs.NewMem()
+	l := mustOpen(t, options(disk))
+	acked := fill(t, l, 20)
+	mustClose(t, l)
+	var f faults
+	f.set(func(op errorfs.Op) error {
+		if isTable(op) && op.Kind == errorfs.OpFileWrite {
+			return syscall.ENOSPC
+		}
+		return nil
+	})
+	within(t, "open", func() {
+		if _, err := pebblelog.Open("data", options(f.wrap(clone(t, disk)))); !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("open: %v", err)
+		}
+	})
+	l, err := pebblelog.OpenReadOnly("data", options(disk))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkAcknowledged(t, l, acked)
+	mustClose(t, l)
+	l = mustOpen(t, options(disk))
+	checkAcknowledged(t, l, acked)
+	mustClose(t, l)
+}
