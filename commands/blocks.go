@@ -194,6 +194,7 @@ func (l *Ledger) AcceptBlock(ctx context.Context, caller Caller, c AcceptBlock) 
 		return Result{}, invalid(bad...)
 	}
 	return l.execute(ctx, caller, func(v view) (decided, error) {
+		erasures := l.state.LedgerRevision()
 		b, err := l.Block(ctx, c.Hash, 0)
 		if err != nil {
 			return decided{}, err
@@ -211,6 +212,8 @@ func (l *Ledger) AcceptBlock(ctx context.Context, caller Caller, c AcceptBlock) 
 		e := Accept(b, narrowed, own, func(action string) events.Decision { return v.decide(action, b.By) })
 		var d decided
 		d.add(events.BlockStream(b.Hash), v.newID(), e)
+		// What is erased meanwhile is not copied.
+		d.expect = append(d.expect, events.Expectation{Stream: events.LedgerStream, Revision: erasures})
 		return d, nil
 	})
 }

@@ -363,3 +363,59 @@ func TestConcurrentPublishers(t *testing.T) {
 		t.Errorf("%d answers told of a new block, %d events were recorded", recorded, n)
 	}
 }
+
+// With a block goes what was taken of it; what stems from it stays, and nothing more
+// can be put upon it.
+func TestErasedBlock(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	const leaked = "the plan that nobody is to know"
+	hash := w.publish("ana", map[string]string{"focus": leaked, "mood": "calm"})
+	w.accept("carl", hash)
+	w.accept("olga", hash, events.Narrowing{Refuse: []string{"focus"}})
+	child := w.publish("carl", said("issue"), hash)
+	w.accept("ana", child)
+	published := ""
+	for r, err := range w.Log().ReadStream(w.ctx(), events.BlockStream(hash), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Header.Revision == 1 {
+			published = r.Header.ID
+		}
+	}
+	erase := commands.ErasePayload{EventID: published, Reason: "not hers to tell"}
+	if r := w.ok(w.ErasePayload(w.ctx(), as("root"), erase)); kindsOf(r) != "payload.erased payload.erased payload.erased" {
+		t.Errorf("recorded %s", kindsOf(r))
+	}
+	w.holdsNo(leaked)
+	w.refused("ALREADY_ERASED", func() (commands.Result, error) { return w.ErasePayload(w.ctx(), as("root"), erase) })
+	b, err := w.Block(w.ctx(), hash, 0)
+	if err != nil || !b.Erased || b.By != "ana" || len(b.Fields) != 0 {
+		t.Errorf("got %+v, %v", b, err)
+	}
+	if list, all, err := projections.LoadAcceptances(w.ctx(), w.Log(), hash, 0, 10); err != nil || all != 2 || len(list) != 0 {
+		t.Errorf("%d acceptances: %+v, %v", all, list, err)
+	}
+	for name, again := range map[string]func() (commands.Result, error){
+		"published": func() (commands.Result, error) {
+			return w.PublishBlock(w.ctx(), as("ana"), commands.PublishBlock{Fields: map[string]string{"focus": leaked, "mood": "calm"}})
+		},
+		"accepted": func() (commands.Result, error) {
+			return w.AcceptBlock(w.ctx(), as("carl"), commands.AcceptBlock{Hash: hash})
+		},
+		"built upon": func() (commands.Result, error) {
+			return w.PublishBlock(w.ctx(), as("carl"), commands.PublishBlock{Fields: said("mood"), Parents: []events.Hash{hash}})
+		},
+		"exported": func() (commands.Result, error) {
+			_, err := w.ExportBlock(w.ctx(), child, 0)
+			return commands.Result{}, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) { w.refused("BLOCK_ERASED", again) })
+	}
+	// Whose thought it was cannot be told any more; what was taken before stands.
+	if e := w.accept("carl", child); taken(e) != "issue" || !slices.Equal(e.Own, []events.Hash{child}) {
+		t.Errorf("got %+v", e)
+	}
+}

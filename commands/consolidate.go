@@ -111,7 +111,7 @@ func (l *Ledger) consolidatedIn(ctx context.Context, c Consolidate, actor string
 		}
 	}
 	if missing != nil {
-		return "", false, refuse(Impossible, "RECORD_NOT_FOUND", "a consolidation rests on records that are here").With("problems", missing)
+		return "", false, refuse(NotFound, "RECORD_NOT_FOUND", "a consolidation rests on records that are here").With("problems", missing)
 	}
 	if stream == "" {
 		stream = events.MachineStream(c.Forgets.Machine)

@@ -21,7 +21,9 @@ type ErasePayload struct {
 const maxReason = 1000
 
 // ErasePayload carries out c, and returns when nothing of the payload is left in the
-// log's storage either. A payload of a task can be erased once the task is settled.
+// log's storage either. With a block goes what its receivers took of it, which repeats
+// it: there is a payload.erased for each. A payload of a task can be erased once the
+// task is settled.
 // Refusals: EVENT_NOT_FOUND, ALREADY_ERASED, NOT_ERASABLE, INVALID, SECRET_IN_TEXT,
 // ERASURE_UNSUPPORTED, and what gates answer.
 func (l *Ledger) ErasePayload(ctx context.Context, caller Caller, c ErasePayload) (Result, error) {
@@ -37,9 +39,16 @@ func (l *Ledger) ErasePayload(ctx context.Context, caller Caller, c ErasePayload
 		if err := l.erasable(ctx, rec); err != nil {
 			return decided{}, err
 		}
-		d, err := c.decide(v, rec)
+		copies, last, err := l.copies(ctx, rec)
+		if err != nil {
+			return decided{}, err
+		}
+		d, err := c.decide(v, append([]events.Record{rec}, copies...))
 		// One of two who erase it at the same time decides again, and finds it gone.
 		d.expect = append(d.expect, events.Expectation{Stream: events.LedgerStream, Revision: revision})
+		if last > 0 { // nor is it copied meanwhile
+			d.expect = append(d.expect, events.Expectation{Stream: rec.Header.Stream, Revision: last})
+		}
 		return d, err
 	})
 	if _, erased := r.Has(events.PayloadErased{}.Kind()); err != nil || !erased {
@@ -53,7 +62,8 @@ func (l *Ledger) ErasePayload(ctx context.Context, caller Caller, c ErasePayload
 	return r, nil
 }
 
-func (c ErasePayload) decide(v view, rec events.Record) (decided, error) {
+// decide erases the first of the records, and with it the others.
+func (c ErasePayload) decide(v view, list []events.Record) (decided, error) {
 	switch reason := strings.TrimSpace(c.Reason); {
 	case reason == "":
 		return decided{}, invalid(problem("/reason", "REQUIRED", "say why: the record keeps who erased what, and the reason"))
@@ -63,20 +73,46 @@ func (c ErasePayload) decide(v view, rec events.Record) (decided, error) {
 	for _, found := range secrets.Find(c.Reason) {
 		return decided{}, refuse(Impossible, "SECRET_IN_TEXT", "the reason holds what looks like a secret (%s), and it is kept: say it without; nothing was recorded", found.Rule)
 	}
-	h := rec.Header
-	e := events.PayloadErased{EventID: h.ID, Position: h.Position, Stream: h.Stream, Type: h.Type, Reason: c.Reason}
-	if h.Type == (events.SectionRevised{}).Kind() {
-		s, err := events.DecodeAs[events.SectionRevised](rec)
+	slug := ""
+	if list[0].Header.Type == (events.SectionRevised{}).Kind() {
+		s, err := events.DecodeAs[events.SectionRevised](list[0])
 		if err != nil {
 			return decided{}, err
 		}
-		e.Slug = s.Slug
+		slug = s.Slug
 	}
 	return v.gated([]string{"payload.erase"}, named("payload.erase", c), func(permits []events.Permit, d *decided) {
-		e.Permit = permits[0]
-		d.add(events.LedgerStream, v.newID(), e)
-		d.erase = append(d.erase, h.Position)
+		for _, rec := range list {
+			h := rec.Header
+			d.add(events.LedgerStream, v.newID(), events.PayloadErased{EventID: h.ID, Position: h.Position, Stream: h.Stream, Type: h.Type, Slug: slug, Reason: c.Reason, Permit: permits[0]})
+			d.erase = append(d.erase, h.Position)
+		}
 	})
+}
+
+// maxCopies bounds the events that are erased with another.
+const maxCopies = 900
+
+// copies are the events that repeat what rec says: of a block, what was taken of it.
+// last is the revision of their stream that they were found at, 0 if there can be none.
+func (l *Ledger) copies(ctx context.Context, rec events.Record) (list []events.Record, last events.Revision, err error) {
+	if rec.Header.Type != (events.BlockPublished{}).Kind() {
+		return nil, 0, nil
+	}
+	last = rec.Header.Revision
+	for r, err := range l.log.ReadStream(ctx, rec.Header.Stream, last) {
+		if err != nil {
+			return nil, 0, err
+		}
+		last = r.Header.Revision
+		if !r.Erased {
+			list = append(list, r)
+		}
+	}
+	if len(list) > maxCopies {
+		return nil, 0, tooLarge("TOO_MANY_COPIES", len(list), maxCopies, "acceptances repeat the block: erase some of them first; at once")
+	}
+	return list, last, nil
 }
 
 // event reads the event with this id. Refusal: EVENT_NOT_FOUND.

@@ -125,6 +125,7 @@ func (c *call) publishBlock(in publishBlockBody) (out publishBlockReply, err err
 		return out, err
 	}
 	r := receiptOf(rec)
+	e.Hash, _ = events.BlockOfStream(rec.Header.Stream) // also of one that was erased since
 	return publishBlockReply{e.Hash, blockOut(projections.BlockOf(rec, e)), &r}, nil
 }
 
@@ -223,6 +224,7 @@ func (c *call) acceptBlock(in acceptBlockBody) (out acceptBlockReply, err error)
 		return out, err
 	}
 	h := rec.Header
+	e.Hash = hash // also of one that was erased since
 	return acceptBlockReply{
 		acceptanceOut(projections.Acceptance{BlockAccepted: e, Position: h.Position, EventID: h.ID, By: h.Actor, At: h.Time}), receiptOf(rec),
 	}, nil

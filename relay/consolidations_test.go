@@ -59,7 +59,7 @@ func TestConsolidations(t *testing.T) {
 	}{
 		{`{"text":"x"}`, 422, "INVALID"},
 		{`{"records":["` + a + `"]}`, 400, "INVALID_FIELDS"},
-		{`{"text":"x","records":["nothing"]}`, 422, "RECORD_NOT_FOUND"},
+		{`{"text":"x","records":["nothing"]}`, 404, "RECORD_NOT_FOUND"},
 		{`{"text":"x","records":null}`, 400, "INVALID_FIELDS"},
 		{`{"text":"x","records":["` + a + `"],"forgets":null}`, 400, "INVALID_FIELDS"},
 		{`{"text":"x","forgets":{}}`, 422, "INVALID"},

@@ -18,20 +18,35 @@ type eraseReply struct {
 	Stream   events.Stream   `json:"stream"`
 	Type     events.Kind     `json:"type"`
 	Reason   string          `json:"reason"`
+	Copies   []string        `json:"copies" doc:"Ids of events that repeated it and were erased with it: what receivers took of a block."`
 	Receipt  receipt         `json:"receipt" doc:"Of the event that tells of the erasure."`
 }
 
 func (c *call) eraseEvent(in eraseBody) (eraseReply, error) {
-	e, rec, err := recorded[events.PayloadErased](c.ledger.ErasePayload(c.ctx(), c.caller,
-		commands.ErasePayload{EventID: c.path("id"), Reason: in.Reason}))
+	res, err := c.ledger.ErasePayload(c.ctx(), c.caller, commands.ErasePayload{EventID: c.path("id"), Reason: in.Reason})
+	copies, last := []string{}, events.Position(0)
+	for _, rec := range res.Records {
+		if rec.Header.Type != (events.PayloadErased{}).Kind() {
+			continue
+		}
+		copied, decodeErr := events.DecodeAs[events.PayloadErased](rec)
+		if decodeErr != nil {
+			return eraseReply{}, decodeErr
+		}
+		if last != 0 {
+			copies = append(copies, copied.EventID)
+		}
+		last = rec.Header.Position
+	}
+	e, rec, err := recorded[events.PayloadErased](res, err)
 	if err == nil && c.view() != nil {
 		// The view holds what it was told too, in files of its own. It is recorded, so
 		// the answer is yes even if a view that is behind takes longer to forget.
 		ctx, cancel := context.WithTimeout(c.ctx(), c.cfg.PositionPatience)
 		defer cancel()
-		_ = c.view().Wait(ctx, rec.Header.Position)
+		_ = c.view().Wait(ctx, last)
 	}
-	return eraseReply{e.EventID, e.Position, e.Stream, e.Type, e.Reason, receiptOf(rec)}, err
+	return eraseReply{e.EventID, e.Position, e.Stream, e.Type, e.Reason, copies, receiptOf(rec)}, err
 }
 
 // erasureReply tells of an erasure where the erased event is read.

@@ -113,7 +113,7 @@ func newFleet(t *testing.T, configure ...func(*Config)) *fleet {
 			f.tokens["other:root"] = res.Secret
 		}
 	}
-	cfg := Config{Version: "test", Seals: seals, Views: views, Logger: slog.New(slog.NewTextHandler(f.logged, nil)), PositionPatience: 50 * time.Millisecond}
+	cfg := Config{Version: "test", Seals: seals, Views: views, Logger: slog.New(slog.NewTextHandler(f.logged, nil)), PositionPatience: 20 * time.Second}
 	for _, c := range configure {
 		c(&cfg)
 	}

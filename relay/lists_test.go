@@ -115,7 +115,9 @@ func TestListsAsOfThen(t *testing.T) {
 }
 
 func TestMinPosition(t *testing.T) {
-	f := newFleet(t, func(c *Config) { c.PositionPatience = 10 * time.Second }).people()
+	impatient := newFleet(t, func(c *Config) { c.PositionPatience = time.Millisecond })
+	impatient.do("root", "GET", "/v1/tasks?min_position=99999", "").want(503, "POSITION_NOT_REACHED").has("min_position", "99999")
+	f := newFleet(t).people()
 	next := f.ledger.Log().Durable() + 1
 	done := make(chan answer)
 	go func() {
