@@ -16,7 +16,7 @@ POST/v1/gates GET/v1/gates/{id} POST/v1/gates/{id}/spend POST/v1/gates/simulate
 GET/v1/approvals GET/v1/approvals/stream GET/v1/approvals/{id} POST/v1/approvals/settle POST/v1/approvals/{id}/settle POST/v1/approvals/{id}/withdraw
 POST/v1/tasks GET/v1/tasks GET/v1/tasks/{id} GET/v1/tasks/{id}/history GET/v1/tasks/{id}/evidence POST/v1/tasks/{id}/cancel POST/v1/tasks/{id}/claim
 POST/v1/tasks/{id}/attempts/{n}/heartbeat POST/v1/tasks/{id}/attempts/{n}/report GET/v1/machines/{id}/offers
-POST/v1/memory GET/v1/memory GET/v1/tried POST/v1/conclusions GET/v1/conclusions POST/v1/consolidations GET/v1/consolidations GET/v1/consolidations/{id}
+POST/v1/memory GET/v1/memory GET/v1/tried POST/v1/conclusions GET/v1/conclusions POST/v1/consolidations GET/v1/consolidations GET/v1/consolidations/{id} POST/v1/sql GET/v1/view POST/v1/view/rebuild
 POST/v1/blocks GET/v1/blocks POST/v1/blocks/import GET/v1/blocks/{hash} GET/v1/blocks/{hash}/export POST/v1/blocks/{hash}/accept
 GET/v1/collective GET/v1/collective/sections/{slug} PUT/v1/collective/sections/{slug} DELETE/v1/collective/sections/{slug}
 POST/v1/events GET/v1/events GET/v1/events/{id} POST/v1/events/{id}/erase GET/v1/events/stream
@@ -113,7 +113,7 @@ func TestDocs(t *testing.T) {
 func TestWhatIsNotThereYet(t *testing.T) {
 	f := newFleet(t).people()
 	for _, r := range []string{
-		"GET /v1/gates/simulate", "GET /metrics", "GET /v1/blocks/import", "POST /v1/sql",
+		"GET /v1/gates/simulate", "GET /metrics", "GET /v1/blocks/import", "GET /v1/sql/x",
 		"GET /v1/pairings/x",
 		"GET /log", "GET /log/", "GET /log/entries", "GET /v1/proofs", "GET /", "GET /v1", "GET /v1/tasks/", "GET /v1//tasks", "DELETE /v1/everything", "BREW /v1/everything",
 	} {

@@ -4,10 +4,12 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"fleetledger/commands"
 	"fleetledger/commands/evidence"
 	"fleetledger/events"
+	"fleetledger/projections/sqlview"
 )
 
 type healthReply struct {
@@ -77,6 +79,10 @@ type limitsReply struct {
 	BlockParents   int `json:"block_parents"`
 	BlockAncestors int `json:"block_ancestors"`
 
+	SQLRows    int `json:"sql_rows"`
+	SQL        int `json:"sql_bytes" doc:"Of all values of an answer."`
+	SQLSeconds int `json:"sql_s"`
+
 	ApprovalsPerMinute      int `json:"approvals_per_minute" doc:"Opened, per derivation root."`
 	ApprovalsPending        int `json:"approvals_pending" doc:"Per derivation root."`
 	FleetApprovalsPerMinute int `json:"fleet_approvals_per_minute"`
@@ -92,6 +98,7 @@ func (c *call) limits() (limitsReply, error) {
 		Attempts: commands.MaxAttempts, Settlements: maxSettlements, JSONDepth: events.MaxJSONDepth, ListItems: maxLimit, ListStandard: defaultLimit,
 		EvidenceEvents: evidence.MaxEvents, Evidence: evidence.MaxBytes,
 		BlockField: commands.MaxBlockField, BlockParents: commands.MaxBlockParents, BlockAncestors: commands.MaxBlockAncestors,
+		SQLRows: sqlview.AskRows, SQL: sqlview.AskBytes, SQLSeconds: int(sqlview.AskTime / time.Second),
 		ApprovalsPerMinute: s.ApprovalsPerMinute, ApprovalsPending: s.ApprovalsPending, FleetApprovalsPerMinute: s.FleetApprovalsPerMinute,
 		FleetApprovalsPending: s.FleetApprovalsPending, DenialsPerMinute: s.DenialsPerMinute,
 	}, nil

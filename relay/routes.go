@@ -96,10 +96,22 @@ func (s *Relay) routes() {
 			param{name: "argv", repeated: true, about: "Runs of exactly this command: one line as the answers show it, or once for each word."},
 			param{name: "repo", about: "Runs in this repository."}, param{name: "cwd", about: "Runs in this directory: D:\\Docu2 and d:/docu2 are one."}, forgottenParam),
 		summary: "List finished runs, newest first"}, (*call).listMemory)
-	read(s, operation{method: "GET", path: "/v1/tried", id: "tried", tag: "memory", nowOnly: true, view: true,
+	s.handle(&operation{method: "GET", path: "/v1/tried", id: "tried", tag: "memory", nowOnly: true, view: true, out: reflect.TypeFor[triedReply](),
 		query: []param{{name: "q", about: "A command, a phrase or words; all runs if absent."}, {name: "machine", about: "Runs on this machine."},
-			{name: "repo", about: "Runs in this repository."}, forgottenParam, limitParam, minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
-		summary: "What did we already try?"}, (*call).tried)
+			{name: "repo", about: "Runs in this repository."}, forgottenParam, limitParam, cursorParam,
+			{name: "max_bytes", integer: true, least: minTriedBytes, most: maxTriedBytes, about: "Answers of at most so many bytes, but for one; 65,536 if absent."},
+			minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
+		text:    markdownType,
+		summary: "What did we already try?",
+		about:   "Accept: text/markdown gives the answers as text for an agent to read, what machines and people wrote in fences that it cannot close."}, (*call).tried)
+	write(s, operation{method: "POST", path: "/v1/sql", id: "sql", tag: "memory", nowOnly: true, view: true,
+		query:   []param{minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
+		summary: "Ask in SQL",
+		about:   "One statement that reads the fleet's view, a SQLite database: tasks, attempts, runs, conclusions, gates, approvals, rules, actors, sections, blocks and more. At most 10,000 rows, 4 MiB, 5 s. Refused, each with its code: SQL_INVALID, SQL_ONE_STATEMENT, SQL_NOT_READ_ONLY, SQL_FORBIDDEN, SQL_TOO_SLOW, SQL_TOO_BIG, SQL_BUSY."}, (*call).sql)
+	read(s, operation{method: "GET", path: "/v1/view", id: "getView", tag: "memory", query: []param{minPositionParam},
+		summary: "How the view stands that answers memory, conclusions, tried and SQL"}, (*call).getView)
+	write(s, operation{method: "POST", path: "/v1/view/rebuild", id: "rebuildView", tag: "memory", bodyless: true,
+		summary: "Make the view again, from the log", about: "The old one answers until the new one takes its place. Records nothing."}, (*call).rebuildView)
 	write(s, operation{method: "POST", path: "/v1/conclusions", id: "conclude", tag: "memory", status: http.StatusCreated, waits: true,
 		summary: "Say what a result meant", about: "Action conclusion.record; not for machines and what is derived from them. 422 SECRET_IN_TEXT says where it holds a secret; nothing is recorded."}, (*call).conclude)
 	read(s, operation{method: "GET", path: "/v1/conclusions", id: "listConclusions", tag: "memory", view: true,

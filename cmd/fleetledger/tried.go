@@ -35,6 +35,7 @@ type tried struct {
 		StdoutTail string         `json:"stdout_tail"`
 		StderrTail string         `json:"stderr_tail"`
 	} `json:"last"`
+	Failure        string          `json:"failure"`
 	Conclusions    []conclusion    `json:"conclusions"`
 	Consolidations []consolidation `json:"consolidations"`
 	WhyMatched     string          `json:"why_matched"`
@@ -52,12 +53,14 @@ func (a *app) triedCommand() *cobra.Command {
 	var machine, repo string
 	var limit int
 	var forgotten bool
+	var cursor string
 	cmd := &cobra.Command{
 		Use:   "tried QUERY",
 		Short: "Ask what was already tried, and what happened",
 		Long: `Ask what was already tried. Every command that the query matches is shown with all
 its runs counted, its last run, and what was concluded: the same command first, then
-the same phrase, then the same words. "exit 0, masked" is a run whose shell form can
+the same phrase, then the same words, then parts of words in scripts without spaces,
+and in each of these the newest. "exit 0, masked" is a run whose shell form can
 hide a failure; it is not counted as succeeded.`,
 		Example: `  fleetledger tried 'go test ./...' --machine m1`,
 		Args:    cobra.MinimumNArgs(1),
@@ -66,11 +69,15 @@ hide a failure; it is not counted as succeeded.`,
 			setQuery(q, "machine", machine)
 			setQuery(q, "repo", repo)
 			setForgotten(q, forgotten)
+			setQuery(q, "cursor", cursor)
 			return a.get(cmd, "/v1/tried", q, func(p printer, r *agent.Response) error {
 				var answer struct {
 					Answers []tried         `json:"answers"`
 					InPlace []consolidation `json:"in_place_of_forgotten"`
 					Scope   scope           `json:"scope"`
+
+					NextCursor string `json:"next_cursor"`
+					Incomplete bool   `json:"incomplete"`
 				}
 				if err := r.Decode(&answer); err != nil {
 					return err
@@ -89,6 +96,12 @@ hide a failure; it is not counted as succeeded.`,
 					showConsolidation(p, "  ", x)
 				}
 				a.leftOut(answer.Scope)
+				if answer.Incomplete {
+					printer{a.err}.f("the search was ended before it was through: there may be more\n")
+				}
+				if answer.NextCursor != "" {
+					printer{a.err}.f("there is more: fleetledger tried %s --cursor %s\n", shellWord(q.Get("q")), answer.NextCursor)
+				}
 				return nil
 			})
 		}),
@@ -97,6 +110,7 @@ hide a failure; it is not counted as succeeded.`,
 	cmd.Flags().StringVar(&repo, "repo", "", "only runs in this repository")
 	cmd.Flags().BoolVar(&forgotten, "include-forgotten", false, "also runs that you, or all, have forgotten")
 	cmd.Flags().IntVar(&limit, "limit", 10, "how many commands at most")
+	cmd.Flags().StringVar(&cursor, "cursor", "", "go on where the answer before ended")
 	return cmd
 }
 
@@ -128,6 +142,9 @@ func (t tried) show(p printer, now time.Time) {
 		id = t.Last.RecordID
 	}
 	p.f("  last %s ago: %s after %s%s (%s)\n", age(t.LastAt, now), t.end(), elapsed(t.Last.ElapsedMS), at, id)
+	if t.Failure != "" {
+		p.f("    went wrong: %s\n", t.Failure)
+	}
 	for _, o := range []struct{ name, tail string }{{"stdout", t.Last.StdoutTail}, {"stderr", t.Last.StderrTail}} {
 		if o.tail != "" {
 			p.f("    %s:\n", o.name)

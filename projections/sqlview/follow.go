@@ -318,6 +318,7 @@ func (v *View) swap(ctx context.Context, s *store) error {
 	swapped = true
 	v.mu.Lock()
 	v.current, v.position, v.at, v.parked = s, position, at, parked
+	v.rebuilds++
 	v.wake()
 	v.mu.Unlock()
 	if old != nil {

@@ -218,3 +218,26 @@ func (v *View) Conclusions(ctx context.Context, p projections.Page, about string
 	}
 	return list, false, err
 }
+
+// Parked is an event that could not be folded.
+type Parked struct {
+	Position events.Position
+	Type     events.Kind
+	Stream   events.Stream
+	Error    string
+}
+
+// Parked lists events that could not be folded, newest first.
+func (v *View) Parked(ctx context.Context, limit int) (list []Parked, err error) {
+	err = v.look(ctx, func(r reader) error {
+		return r.each(func(rows *sql.Rows) error {
+			var p Parked
+			var kind, stream string
+			err := rows.Scan(&p.Position, &kind, &stream, &p.Error)
+			p.Type, p.Stream = events.Kind(kind), events.Stream(stream)
+			list = append(list, p)
+			return err
+		}, `SELECT position, type, stream, error FROM parked ORDER BY position DESC LIMIT ?`, limit)
+	})
+	return list, err
+}

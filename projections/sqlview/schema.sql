@@ -42,6 +42,127 @@ CREATE TABLE tasks (
   settled_at   TEXT
 ) WITHOUT ROWID;
 
+-- attempts are the tries of a task's legs.
+CREATE TABLE attempts (
+  task_id          TEXT    NOT NULL,
+  attempt          INTEGER NOT NULL,
+  machine          TEXT    NOT NULL,
+  claimed_at       TEXT    NOT NULL,
+  lease_expires_at TEXT    NOT NULL,  -- when it was claimed; heartbeats are not recorded
+  lapsed_at        TEXT,              -- when it was given up, not having been heard of
+  reported_at      TEXT,
+  late             INTEGER,           -- 1: reported after it had lapsed
+  outcome          TEXT,              -- exited, timed_out, refused, not_started, cancelled
+  exit_code        INTEGER,
+  masked           INTEGER,
+  elapsed_ms       INTEGER,
+  run              INTEGER,           -- runs.position
+  PRIMARY KEY (task_id, attempt)
+) WITHOUT ROWID;
+
+-- gates are decisions that stand for themselves: every "may I?", every gate of a
+-- task's target, every command that was not allowed at once. A command allowed at
+-- once has its decision in its own event.
+CREATE TABLE gates (
+  gate_id            TEXT    PRIMARY KEY,
+  position           INTEGER NOT NULL,
+  at                 TEXT    NOT NULL,
+  actor              TEXT    NOT NULL,
+  level              INTEGER NOT NULL,  -- the actor's effective level then
+  action             TEXT    NOT NULL,
+  machine            TEXT,              -- the target, of a task
+  task_id            TEXT,
+  verdict            TEXT    NOT NULL,  -- allow, needs_approval, deny
+  rule_id            TEXT,              -- of the decisive rule: rules.rule_id
+  reason_code        TEXT,              -- why not; NULL if allowed
+  reason             TEXT,
+  authority_revision INTEGER NOT NULL,
+  asked              INTEGER NOT NULL,  -- 1: an explicit "may I?"
+  command            TEXT,              -- JSON
+  approval_id        TEXT               -- the approval opened for it
+) WITHOUT ROWID;
+CREATE INDEX gates_by_position ON gates (position);
+
+-- approvals are requests to let one command of one actor pass.
+CREATE TABLE approvals (
+  approval_id    TEXT    PRIMARY KEY,
+  position       INTEGER NOT NULL,  -- of approval.requested
+  stream         TEXT    NOT NULL,
+  task_id        TEXT,              -- the task that waits for it
+  requested_by   TEXT    NOT NULL,
+  requested_at   TEXT    NOT NULL,
+  actions        TEXT    NOT NULL,  -- JSON
+  level          INTEGER NOT NULL,  -- the requester's effective level then
+  required_level INTEGER NOT NULL,
+  scope          TEXT,
+  why            TEXT,
+  command        TEXT,              -- JSON
+  expires_at     TEXT    NOT NULL,
+  status         TEXT    NOT NULL,  -- pending, granted, refused, expired, withdrawn
+  settled_by     TEXT,
+  settled_at     TEXT,
+  reason         TEXT,              -- of whoever settled it
+  spent_at       TEXT
+) WITHOUT ROWID;
+CREATE INDEX approvals_by_position ON approvals (position);
+
+-- rules are conditions on actions, in the order of their position.
+CREATE TABLE rules (
+  rule_id               TEXT    PRIMARY KEY,
+  position              INTEGER NOT NULL,
+  action                TEXT    NOT NULL,  -- exact, or a prefix a.*
+  min_level             INTEGER,           -- NULL, like any value but 0 to 100, is malformed and denies
+  matching_exempt_level INTEGER,
+  scope                 TEXT,
+  why                   TEXT,
+  written_by            TEXT    NOT NULL,
+  written_at            TEXT    NOT NULL,
+  retired_by            TEXT,
+  retired_at            TEXT               -- NULL while it is in force
+) WITHOUT ROWID;
+
+-- actors are people, agents and machines. effective_level, in actor_levels, is what
+-- gates go by.
+CREATE TABLE actors (
+  actor_id        TEXT    PRIMARY KEY,
+  position        INTEGER NOT NULL,
+  kind            TEXT    NOT NULL,  -- human, agent, machine
+  authority_level INTEGER NOT NULL,  -- its own
+  cap             INTEGER,           -- it never has more
+  parent          TEXT,              -- the actor it is derived from
+  scopes          TEXT    NOT NULL,  -- JSON
+  suspended       INTEGER NOT NULL,
+  registered_by   TEXT    NOT NULL,
+  registered_at   TEXT    NOT NULL,
+  changed_at      TEXT    NOT NULL
+) WITHOUT ROWID;
+
+-- actor_levels are the effective levels: the least of an actor's own level, its cap
+-- and its parent's effective level; active is 0 if it or an ancestor is suspended.
+CREATE VIEW actor_levels AS
+WITH RECURSIVE chain (actor_id, effective_level, active) AS (
+  SELECT actor_id, min(authority_level, ifnull(cap, 100)), NOT suspended FROM actors WHERE parent IS NULL
+  UNION ALL
+  SELECT a.actor_id, min(a.authority_level, ifnull(a.cap, 100), chain.effective_level), NOT a.suspended AND chain.active
+  FROM actors a JOIN chain ON a.parent = chain.actor_id)
+SELECT actor_id, effective_level, active FROM chain;
+
+-- sections are the revisions of the sections of the collective memory.
+CREATE TABLE sections (
+  position    INTEGER PRIMARY KEY,
+  slug        TEXT    NOT NULL,
+  revision    INTEGER NOT NULL,
+  by          TEXT    NOT NULL,
+  at          TEXT    NOT NULL,
+  retired     INTEGER NOT NULL,  -- 1: this change took the section out of the document
+  heading     TEXT,
+  text        TEXT,              -- Markdown
+  measured_at TEXT,
+  how         TEXT,
+  evidence    TEXT               -- JSON, ids of records and tasks
+);
+CREATE INDEX sections_by_slug ON sections (slug, position);
+
 -- runs are finished attempts: the memory of the machines. Tails of output stay in
 -- the log, at the run's position.
 CREATE TABLE runs (
@@ -69,12 +190,16 @@ CREATE TABLE runs (
   tags          TEXT    NOT NULL,    -- JSON
   imported_from TEXT,
   gate          TEXT,                -- what let a run begin that no task asked for: allowed, offline
-  gate_id       TEXT                 -- the gate that allowed it: gates.gate_id
+  gate_id       TEXT,                -- the gate that allowed it: gates.gate_id
+  failure       TEXT,                -- what went wrong, in one line that is equal for equal errors; NULL if it
+                                     -- succeeded or its output does not tell
+  failure_version INTEGER            -- of the way in which failure was made
 );
 CREATE INDEX runs_by_machine ON runs (machine, position);
 CREATE INDEX runs_by_series ON runs (series, position) WHERE series IS NOT NULL;
 CREATE INDEX runs_by_repo ON runs (repo_key, position) WHERE repo_key <> '';
 CREATE INDEX runs_by_cwd ON runs (cwd_key, position) WHERE cwd_key <> '';
+CREATE INDEX runs_by_failure ON runs (failure, position) WHERE failure IS NOT NULL;
 CREATE INDEX runs_by_task ON runs (task_id, position) WHERE task_id IS NOT NULL;
 
 -- conclusions are what readers said that results meant.
@@ -111,6 +236,7 @@ CREATE TABLE series (
   last_at    TEXT    NOT NULL,
   last_run   INTEGER NOT NULL,  -- runs.position
   tags       TEXT    NOT NULL,  -- JSON, of all its runs
+  failure    TEXT    NOT NULL,  -- of the last run that has one, '' if none has
   seen       INTEGER NOT NULL   -- rowid of its words in tried: grows with last_at
 );
 CREATE INDEX series_by_key ON series (key);

@@ -23,13 +23,15 @@ var schema string
 
 // version is that of the schema and of what the fold makes of an event. Whoever
 // changes either makes it greater: older files are made again.
-const version = 2
+const version = 3
 
 // store is one database file. Any number read, one writes.
 type store struct {
 	path    string
 	write   *sql.DB // of one connection
 	read    *sql.DB
+	ask     *sql.DB         // of analysts, who may do less
+	tables  map[string]bool // that they may read
 	fold    *fold
 	readers sync.WaitGroup
 }
@@ -69,7 +71,7 @@ func createStore(ctx context.Context, path string, log events.Log) (*store, erro
 	if _, err := s.write.ExecContext(ctx, `INSERT INTO view VALUES ('', ?, 0, '', '', '', 0, 0)`, version); err != nil {
 		return nil, errors.Join(fmt.Errorf("make %s: %w", path, err), s.close())
 	}
-	if s.fold, err = newFold(ctx, s.write, log); err != nil {
+	if err = s.ready(ctx, log); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
 	return s, nil
@@ -88,10 +90,7 @@ func openStore(ctx context.Context, path string, log events.Log) (*store, error)
 		err = s.check(ctx, log)
 	}
 	if err == nil {
-		s.fold, err = newFold(ctx, s.write, log)
-	}
-	if err == nil {
-		_, err = s.fold.row(`SELECT traces FROM view`, nil, &s.fold.traces)
+		err = s.ready(ctx, log)
 	}
 	if err != nil {
 		if s != nil {
@@ -100,6 +99,26 @@ func openStore(ctx context.Context, path string, log events.Log) (*store, error)
 		return nil, err
 	}
 	return s, nil
+}
+
+// ready prepares a store that has its tables for folding and for questions.
+func (s *store) ready(ctx context.Context, log events.Log) (err error) {
+	if s.fold, err = newFold(ctx, s.write, log); err != nil {
+		return err
+	}
+	if _, err := s.fold.row(`SELECT traces FROM view`, nil, &s.fold.traces); err != nil {
+		return err
+	}
+	s.tables = map[string]bool{}
+	for _, name := range builtinTables {
+		s.tables[name] = true
+	}
+	return s.fold.each(func(rows *sql.Rows) error {
+		var name string
+		err := rows.Scan(&name)
+		s.tables[name] = true
+		return err
+	}, `SELECT name FROM sqlite_schema WHERE type IN ('table', 'view')`)
 }
 
 func (s *store) check(ctx context.Context, log events.Log) error {
@@ -166,6 +185,9 @@ func openFile(path string) (*store, error) {
 	}
 	s.read.SetMaxOpenConns(maxReaders)
 	s.read.SetMaxIdleConns(maxReaders)
+	if s.ask, err = openAsk(path); err != nil {
+		return nil, errors.Join(err, s.read.Close(), s.write.Close())
+	}
 	return s, nil
 }
 
@@ -178,7 +200,7 @@ func (s *store) close() error {
 	if s.fold != nil {
 		err = s.fold.close()
 	}
-	return errors.Join(err, s.read.Close(), s.write.Close())
+	return errors.Join(err, s.ask.Close(), s.read.Close(), s.write.Close())
 }
 
 // remove takes a closed file away.

@@ -36,7 +36,9 @@ type Tried struct {
 	Conclusions []projections.Conclusion
 	// Consolidations are the newest that rest on any of its runs.
 	Consolidations []projections.Consolidation
-	WhyMatched     string
+	// Failure names what went wrong in the last run that failed and told, see runs.failure.
+	Failure    string
+	WhyMatched string
 	// Cursor goes on behind this answer.
 	Cursor string
 }
@@ -144,7 +146,7 @@ func (t *search) add(s *series, rank int) error {
 		t.found = append(t.found, match{s, rank})
 		return nil
 	}
-	left := &series{id: s.id, key: s.key, command: s.command, machine: s.machine, repo: s.repo, repoKey: s.repoKey, seen: s.seen}
+	left := &series{id: s.id, key: s.key, command: s.command, machine: s.machine, repo: s.repo, repoKey: s.repoKey, failure: s.failure, seen: s.seen}
 	err := t.each(func(rows *sql.Rows) error {
 		var position int64
 		var result, ended, repo string
@@ -237,34 +239,53 @@ func (t *search) sameCommand(from int, seen int64) error {
 
 // matching adds what a full text expression finds.
 func (t *search) matching(ctx context.Context, rank int, expr string, before int64) error {
-	// The order by rowid is that of the index: it is read from its end only as far
-	// as it takes.
+	// One page is enough unless the reader has forgotten what is on it.
 	limit := t.want + len(t.exact)
-	if t.forgetful() {
-		limit = maxForgotten
-	}
-	rows, err := t.tx.QueryContext(ctx, `SELECT `+seriesColumns+` FROM series JOIN tried ON series.seen = tried.rowid
-		WHERE tried MATCH ? AND tried.rowid < ? ORDER BY tried.rowid DESC LIMIT ?`, expr, before, limit)
-	if expr == everyRow {
-		rows, err = t.tx.QueryContext(ctx, `SELECT `+seriesColumns+` FROM series WHERE seen < ? ORDER BY seen DESC LIMIT ?`, before, limit)
-	}
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() && len(t.found) < t.want {
-		s, err := scanSeries(rows)
+	for looked := 0; looked < maxForgotten; looked += limit {
+		list, err := t.page(ctx, expr, before, limit)
 		if err != nil {
 			return err
 		}
-		if t.exact[s.id] {
-			continue
+		for _, s := range list {
+			switch {
+			case len(t.found) >= t.want:
+				return nil
+			case t.exact[s.id]:
+				continue
+			}
+			if err := t.add(s, rank); err != nil {
+				return err
+			}
 		}
-		if err := t.add(s, rank); err != nil {
-			return err
+		if len(list) < limit || ctx.Err() != nil {
+			return ctx.Err()
 		}
+		before = list[len(list)-1].seen
 	}
-	return rows.Err()
+	return nil
+}
+
+// page reads the series that an expression finds before a place, the last seen first.
+func (t *search) page(ctx context.Context, expr string, before int64, limit int) (list []*series, err error) {
+	one := func(rows *sql.Rows) error {
+		s, err := scanSeries(rows)
+		list = append(list, s)
+		return err
+	}
+	if expr == everyRow {
+		err = t.each(one, `SELECT `+seriesColumns+` FROM series WHERE seen < ? ORDER BY seen DESC LIMIT ?`, before, limit)
+		return list, err
+	}
+	// The order by rowid is that of the index: it is read from its end only as far
+	// as it takes. Gathered in one row, for the driver heeds the context only until
+	// the first is there.
+	var seen string
+	err = t.tx.QueryRowContext(ctx, `SELECT json_group_array(rowid) FROM (SELECT rowid FROM tried WHERE tried MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?)`,
+		expr, before, limit).Scan(&seen)
+	if err == nil {
+		err = t.each(one, `SELECT `+seriesColumns+` FROM series WHERE seen IN (SELECT value FROM json_each(?)) ORDER BY seen DESC`, seen)
+	}
+	return list, err
 }
 
 // maxForgotten bounds how many series are looked at for those of which the reader
@@ -330,7 +351,7 @@ func phrase(tokens []string) string { return `"` + strings.Join(tokens, " ") + `
 func (r reader) answer(m match) (Tried, error) {
 	out := Tried{
 		Command: m.command, Machine: m.machine, Repo: m.repo, Runs: m.runs, Succeeded: m.succeeded, Failed: m.failed, Masked: m.masked,
-		FirstAt: parseTime(m.firstAt), LastAt: parseTime(m.lastAt), WhyMatched: matchOrder[m.rank], Cursor: cursorOf(m),
+		FirstAt: parseTime(m.firstAt), LastAt: parseTime(m.lastAt), Failure: m.failure, WhyMatched: matchOrder[m.rank], Cursor: cursorOf(m),
 	}
 	if err := r.each(func(rows *sql.Rows) (err error) {
 		out.Last, err = scanRun(rows)

@@ -38,6 +38,7 @@ type View struct {
 	wanted   bool      // a rebuild is asked for
 	why      string    // it is
 	number   int       // of the newest file
+	rebuilds int       // since Open
 	closed   bool
 }
 
@@ -58,6 +59,8 @@ type Status struct {
 	// Rebuilding is true while a new file is filled, up to Rebuilt so far.
 	Rebuilding bool
 	Rebuilt    events.Position
+	// Rebuilds is how many files were made since Open.
+	Rebuilds int
 	// Parked is how many events could not be folded.
 	Parked int
 }
@@ -159,7 +162,7 @@ func (v *View) Status() Status {
 	head, now := v.log.Durable(), v.log.Now()
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	s := Status{Position: v.position, Head: max(head, v.position), Fault: v.fault, Parked: v.parked}
+	s := Status{Position: v.position, Head: max(head, v.position), Fault: v.fault, Parked: v.parked, Rebuilds: v.rebuilds}
 	if v.position < head {
 		s.Behind = max(now.Sub(v.at), 0)
 	}
