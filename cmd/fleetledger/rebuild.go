@@ -114,7 +114,7 @@ func (a *app) rebuildData(ctx context.Context, fleet string) error {
 		return tryNext(fmt.Errorf("there is no fleet %s in %s", fleet, a.data), "fleetledger fleet found NAME --data "+shellWord(a.data))
 	}
 	return a.offline(fleet, func(l *commands.Ledger) (err error) {
-		dir := filepath.Join(fleetDir(a.data, fleet), "view")
+		dir := filepath.Join(fleetDir(a.data, fleet), viewName)
 		if err := os.RemoveAll(dir); err != nil {
 			return err
 		}

@@ -143,7 +143,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 	}()
 
-	views, err := openViews(a.data, fleets, logger)
+	views, err := openViews(a.data, fleets, f.readOnly, logger)
 	if err != nil {
 		return err
 	}

@@ -10,11 +10,18 @@ import (
 	"fleetledger/projections/sqlview"
 )
 
-// openViews opens the read models of fleets. They catch up by themselves.
-func openViews(dir string, fleets map[string]*commands.Ledger, logger *slog.Logger) (map[string]*sqlview.View, error) {
+const viewName = "view"
+
+// openViews opens the read models of fleets. They catch up by themselves. Where
+// nothing may be changed in the data directory they are made elsewhere.
+func openViews(dir string, fleets map[string]*commands.Ledger, readOnly bool, logger *slog.Logger) (map[string]*sqlview.View, error) {
 	views := map[string]*sqlview.View{}
 	for name, l := range fleets {
-		v, err := sqlview.Open(l.Log(), filepath.Join(fleetDir(dir, name), "view"), logger.With("fleet", name))
+		in := filepath.Join(fleetDir(dir, name), viewName)
+		if readOnly {
+			in = ""
+		}
+		v, err := sqlview.Open(l.Log(), in, logger.With("fleet", name))
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("fleet %s: %w", name, err), closeViews(views))
 		}
