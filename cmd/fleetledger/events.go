@@ -218,8 +218,8 @@ erased it and why. The payload goes from every view and answer, also from those 
 an earlier position, and from the server's files before this command returns.
 
 Authority, gates and approvals cannot be erased, since decisions rest on them; what
-belongs to a task can be once the task is settled. What says the same elsewhere is
-erased by itself: a command is repeated in conclusions about it, in the memory of its
+belongs to a task can be once the task is settled. With a block goes what its
+receivers took of it. What else says the same is erased by itself: a command is repeated in conclusions about it, in the memory of its
 machine, and, where it waited for one, in its approval, which stays. Machines, backups
 and files that were exported keep what they have.`),
 		Example: `  fleetledger events erase 0193b2c5-7d3e-7c11-9f2a-3b6c0e8d4a51 --reason 'a password was in it'`,
@@ -232,8 +232,9 @@ and files that were exported keep what they have.`),
 				Method: http.MethodPost, Path: agent.Path("v1", "events", args[0], "erase"), Body: body, Key: agent.NewKey(), ApprovalID: approvalOf(cmd),
 			}, func(p printer, r *agent.Response) error {
 				var answer struct {
-					Type     string `json:"type"`
-					Position uint64 `json:"position"`
+					Type     string   `json:"type"`
+					Position uint64   `json:"position"`
+					Copies   []string `json:"copies"`
 					Receipt  struct {
 						Position uint64 `json:"position"`
 					} `json:"receipt"`
@@ -242,6 +243,9 @@ and files that were exported keep what they have.`),
 					return err
 				}
 				p.f("the payload of %s at position %d is erased; position %d says so\n", answer.Type, answer.Position, answer.Receipt.Position)
+				for _, id := range answer.Copies {
+					p.f("and that of event %s, which repeated it\n", id)
+				}
 				return nil
 			})
 		}),
