@@ -176,23 +176,52 @@ func (l *Ledger) WithdrawApproval(ctx context.Context, caller Caller, c Withdraw
 	})
 }
 
+// approvalStream is the stream that an approval lies in, if it was asked for up to
+// position at (0: now), and readable there. Its id is that of the event that asked for
+// it. Refusal: APPROVAL_NOT_FOUND.
+func (l *Ledger) approvalStream(ctx context.Context, id string, at events.Position) (events.Stream, error) {
+	a := l.state.PendingApproval(id)
+	if err := l.readable(ctx); err != nil {
+		return "", err
+	}
+	if a != nil && (at == 0 || a.Position <= at) {
+		return a.Stream, nil
+	}
+	missing := refuse(NotFound, "APPROVAL_NOT_FOUND", "no approval %q; see GET /v1/approvals", id)
+	if events.CheckName("approval id", id) != nil {
+		return "", missing
+	}
+	p, err := l.log.FindID(ctx, id)
+	if err != nil {
+		return "", err
+	}
+	if p == 0 || at != 0 && p > at {
+		return "", missing
+	}
+	recs, err := l.Records(ctx, p, p)
+	if err != nil {
+		return "", err
+	}
+	if recs[0].Header.Type != (events.ApprovalRequested{}).Kind() {
+		return "", missing
+	}
+	return recs[0].Header.Stream, nil
+}
+
 // subject loads an approval as of position at (0: now).
 func (l *Ledger) subject(ctx context.Context, id string, at events.Position) (Subject, error) {
-	e, ok := l.state.Approval(id)
-	if !ok || at != 0 && e.Requested > at {
-		return Subject{}, refuse(NotFound, "APPROVAL_NOT_FOUND", "no approval %q; see GET /v1/approvals", id)
-	}
-	if err := l.readable(ctx); err != nil {
+	stream, err := l.approvalStream(ctx, id, at)
+	if err != nil {
 		return Subject{}, err
 	}
-	if e.TaskID != "" {
-		t, err := projections.LoadTask(ctx, l.log, e.TaskID, at)
+	if task, ok := taskOfStream(stream); ok {
+		t, err := projections.LoadTask(ctx, l.log, task, at)
 		if err != nil {
 			return Subject{}, err
 		}
 		return Subject{Approval: t.Approval, Task: t}, nil
 	}
-	g, err := projections.LoadGate(ctx, l.log, e.Stream, at)
+	g, err := projections.LoadGate(ctx, l.log, stream, at)
 	if err != nil {
 		return Subject{}, err
 	}
@@ -204,11 +233,13 @@ func (l *Ledger) subject(ctx context.Context, id string, at events.Position) (Su
 func (l *Ledger) Approval(ctx context.Context, id string, at events.Position) (Subject, error) {
 	if a := l.state.PendingApproval(id); a != nil && (at == 0 || a.Position <= at) {
 		// Pending now is pending ever since: the queue need not read the log.
-		s := Subject{Approval: a}
-		if e, ok := l.state.Approval(id); ok && e.TaskID != "" {
-			s.Task = l.state.OpenTask(e.TaskID)
+		task, ok := taskOfStream(a.Stream)
+		if !ok {
+			return Subject{Approval: a}, nil
 		}
-		return s, nil
+		if t := l.state.OpenTask(task); t != nil {
+			return Subject{Approval: a, Task: t}, nil
+		}
 	}
 	return l.subject(ctx, id, at)
 }

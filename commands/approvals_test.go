@@ -145,8 +145,8 @@ func TestApprovalsEnd(t *testing.T) {
 	if got := outcome(err); got != "APPROVAL_ENDED" {
 		t.Fatalf("got %s", got)
 	}
-	if e, _ := w.State().Approval(expiring); e.Outcome != events.Expired {
-		t.Errorf("the approval is recorded as %q", e.Outcome)
+	if got := w.ended(expiring); got != events.Expired {
+		t.Errorf("the approval is recorded as %q", got)
 	}
 	w.refused("APPROVAL_EXPIRED", w.spend("ana", granted, `{"n":2}`))
 	if err := w.Sweep(w.ctx()); err != nil {
@@ -171,8 +171,8 @@ func TestApprovalsEnd(t *testing.T) {
 	_, orphan := w.asked(`{"n":4}`)
 	yes := true
 	w.ok(w.ChangeActor(w.ctx(), as("olga"), commands.ChangeActor{ID: "ana", Suspended: &yes}))
-	if e, _ := w.State().Approval(orphan); e.Outcome != events.Withdrawn {
-		t.Errorf("the approval of a suspended actor is %q", e.Outcome)
+	if got := w.ended(orphan); got != events.Withdrawn {
+		t.Errorf("the approval of a suspended actor is %q", got)
 	}
 }
 

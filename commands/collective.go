@@ -202,10 +202,14 @@ func isDate(s string) bool {
 // unknownEvidence names what is neither a record nor a task.
 func (l *Ledger) unknownEvidence(ctx context.Context, ids []string) (bad []events.Problem, err error) {
 	for i, id := range ids {
-		if l.state.HasTask(id) {
+		known, err := l.hasTask(ctx, id)
+		if err != nil {
+			return nil, err
+		}
+		if known {
 			continue
 		}
-		_, _, err := l.record(ctx, id)
+		_, _, err = l.record(ctx, id)
 		if r, ok := errors.AsType[*Refusal](err); ok && r.Code == "RECORD_NOT_FOUND" {
 			bad = append(bad, problem(fmt.Sprintf("/evidence/%d", i), "UNKNOWN_RECORD", "no record or task %q; see GET /v1/memory", id))
 		} else if err != nil {

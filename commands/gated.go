@@ -283,17 +283,14 @@ func denialIn(r Result) error {
 
 // approvalGate folds the stand-alone gate that an approval belongs to.
 func (l *Ledger) approvalGate(ctx context.Context, approval string) (*projections.Gate, error) {
-	e, ok := l.state.Approval(approval)
-	if !ok {
-		return nil, refuse(NotFound, "APPROVAL_NOT_FOUND", "no approval %q; see GET /v1/approvals", approval)
-	}
-	if e.TaskID != "" {
-		return nil, refuse(Conflict, "COMMAND_CHANGED", "approval %s is for task %s, which its grant opens: it is not spent by a request", approval, e.TaskID)
-	}
-	if err := l.readable(ctx); err != nil {
+	stream, err := l.approvalStream(ctx, approval, 0)
+	if err != nil {
 		return nil, err
 	}
-	return projections.LoadGate(ctx, l.log, e.Stream, 0)
+	if task, ok := taskOfStream(stream); ok {
+		return nil, refuse(Conflict, "COMMAND_CHANGED", "approval %s is for task %s, which its grant opens: it is not spent by a request", approval, task)
+	}
+	return projections.LoadGate(ctx, l.log, stream, 0)
 }
 
 // limit keeps the limiters: denials recorded for an actor, approvals opened.
@@ -328,11 +325,13 @@ func (l *Ledger) limitApprovals(v view) error {
 	minute := map[string]int{}
 	total := 0
 	var oldest time.Time
-	l.state.ApprovalsSince(v.now.Add(-time.Minute), func(e projections.ApprovalEntry) {
-		minute[v.auth.DerivationRoot(e.RequestedBy)]++
+	for i, a := range l.state.AskedSince(v.now.Add(-time.Minute)) {
+		minute[v.auth.DerivationRoot(a.By)]++
 		total++
-		oldest = e.RequestedAt
-	})
+		if i == 0 {
+			oldest = a.At
+		}
+	}
 	wait := oldest.Add(time.Minute).Sub(v.now)
 	if minute[root] >= s.ApprovalsPerMinute {
 		return tooMany("APPROVALS_LIMITED", wait, s.ApprovalsPerMinute,

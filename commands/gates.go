@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -95,11 +96,13 @@ type Disposition struct {
 // GATE_NOT_FOUND.
 func (l *Ledger) Gate(ctx context.Context, id string, at events.Position) (Disposition, error) {
 	missing := refuse(NotFound, "GATE_NOT_FOUND", "no gate %q", id)
-	task, ok := l.state.GateTask(id)
+	if events.CheckName("gate id", id) != nil {
+		return Disposition{}, missing
+	}
 	if err := l.readable(ctx); err != nil {
 		return Disposition{}, err
 	}
-	if ok {
+	if task, ok := taskOfGate(id); ok {
 		t, err := projections.LoadTask(ctx, l.log, task, at)
 		if err != nil {
 			return Disposition{}, err
@@ -107,19 +110,16 @@ func (l *Ledger) Gate(ctx context.Context, id string, at events.Position) (Dispo
 		if t == nil {
 			return Disposition{}, missing
 		}
+		i := slices.IndexFunc(t.Gates, func(g projections.TaskGate) bool { return g.GateID == id })
+		if i < 0 {
+			return Disposition{}, missing
+		}
 		rec, err := l.Records(ctx, t.Position, t.Position)
 		if err != nil {
 			return Disposition{}, err
 		}
-		for _, g := range t.Gates {
-			if g.GateID == id {
-				return Disposition{Task: task, Record: rec[0], Decided: events.GateDecided{GateID: id, Decision: g.Decision, Machine: g.Machine}}, nil
-			}
-		}
-		return Disposition{}, missing
-	}
-	if events.CheckName("gate id", id) != nil {
-		return Disposition{}, missing
+		g := t.Gates[i]
+		return Disposition{Task: task, Record: rec[0], Decided: events.GateDecided{GateID: id, Decision: g.Decision, Machine: g.Machine}}, nil
 	}
 	pos, err := l.log.FindID(ctx, id)
 	if err != nil {

@@ -318,6 +318,11 @@ func entityOf(s events.Stream) (string, bool) {
 	return "", false
 }
 
+// taskOfStream is the task whose stream this is; ok is false for other streams.
+func taskOfStream(s events.Stream) (task string, ok bool) {
+	return strings.CutPrefix(string(s), string(events.TaskStream("")))
+}
+
 // ruleList is the list of rules in force as the gate takes it, and what it has
 // decided: the same question at the same authority has the same answer.
 type ruleList struct {

@@ -22,8 +22,13 @@ type RecordMemory struct {
 // TAIL_TOO_LARGE, ARGV_TOO_LARGE, and what gates answer.
 func (l *Ledger) RecordMemory(ctx context.Context, caller Caller, c RecordMemory) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
-		if id := c.Record.TaskID; id != "" && c.ImportedFrom == "" && !l.state.HasTask(id) {
-			return decided{}, invalid(problem("/record/task_id", "UNKNOWN_TASK", "no task %q", id))
+		if id := c.Record.TaskID; id != "" && c.ImportedFrom == "" {
+			switch known, err := l.hasTask(ctx, id); {
+			case err != nil:
+				return decided{}, err
+			case !known:
+				return decided{}, invalid(problem("/record/task_id", "UNKNOWN_TASK", "no task %q", id))
+			}
 		}
 		if err := l.checkRunGate(ctx, caller, c); err != nil {
 			return decided{}, err

@@ -107,8 +107,8 @@ func TestGrantsRaceSweeps(t *testing.T) {
 		if err := w.Sweep(w.ctx()); err != nil {
 			t.Fatal(err)
 		}
-		if e, _ := w.State().Approval(approval); e.Outcome != events.Granted {
-			t.Fatalf("an approval that was granted ended as %q", e.Outcome)
+		if got := w.ended(approval); got != events.Granted {
+			t.Fatalf("an approval that was granted ended as %q", got)
 		}
 	}
 }

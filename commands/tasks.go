@@ -38,20 +38,21 @@ func (c SubmitTask) decide(v view) (decided, error) {
 	if err := noSecrets(c.TaskCommand); err != nil {
 		return decided{}, err
 	}
-	id := v.newID()
+	id := taskID(v.newID())
 	stream := events.TaskStream(id)
 	submitted := events.TaskSubmitted{TaskID: id, Command: c.TaskCommand, Gates: []events.LegGate{}}
 	var stopped []events.Decision
 	var gates []events.GateDecided
 	var gateIDs []string
 	denied := ""
-	for _, m := range c.Targets {
+	for i, m := range c.Targets {
 		dec := v.decide("task.submit."+m, v.caller.Actor)
+		if dec.Verdict == events.Allow {
+			submitted.Gates = append(submitted.Gates, events.LegGate{Machine: m, GateID: legGateID(id, i), Decision: dec})
+			continue
+		}
 		gateID := v.newID()
 		switch dec.Verdict {
-		case events.Allow:
-			submitted.Gates = append(submitted.Gates, events.LegGate{Machine: m, GateID: gateID, Decision: dec})
-			continue
 		case events.Deny:
 			if denied == "" {
 				denied = "denied on " + m + ": " + dec.Decisive.Reason
@@ -215,6 +216,23 @@ func (l *Ledger) Task(ctx context.Context, id string, at events.Position) (*proj
 		err = refuse(NotFound, "TASK_NOT_FOUND", "no task %q", id)
 	}
 	return t, err
+}
+
+// hasTask reports whether a task of this id was ever submitted.
+func (l *Ledger) hasTask(ctx context.Context, id string) (bool, error) {
+	if l.state.OpenTask(id) != nil {
+		return true, nil
+	}
+	if events.CheckName("task id", id) != nil {
+		return false, nil
+	}
+	if err := l.readable(ctx); err != nil {
+		return false, err
+	}
+	for _, err := range l.log.ReadStream(ctx, events.TaskStream(id), 0) {
+		return err == nil, err
+	}
+	return false, nil
 }
 
 // ClaimTask gives the caller's leg of a task to it.

@@ -3,6 +3,7 @@ package commands_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"fleetledger/commands"
 	"fleetledger/events"
@@ -394,5 +395,66 @@ func TestVerdict(t *testing.T) {
 				t.Errorf("got %s (%s), want %s", got, why, c.want)
 			}
 		})
+	}
+}
+
+// Whoever knows a gate finds the task that it belongs to, also long after the task
+// was settled, and what became of it.
+func TestGatesOfSettledTasks(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.register("root", "m2", events.Machine, 10)
+	w.register("root", "m3", events.Machine, 10)
+	w.rule("task.submit.m2", 50)
+	r := w.ok(w.SubmitTask(w.ctx(), as("ana"), task([]string{"go"}, "m1", "m2", "m3")))
+	tk := w.taskOf(r)
+	w.ok(w.CancelTask(w.ctx(), as("ana"), commands.CancelTask{TaskID: tk.ID}))
+	for i, m := range []string{"m1", "m2", "m3"} {
+		g, err := w.Gate(w.ctx(), tk.Gates[i].GateID, 0)
+		if err != nil || g.Task != tk.ID || g.Decided.Machine != m || g.Decided.GateID != tk.Gates[i].GateID {
+			t.Errorf("the gate of %s is %+v: %v", m, g, err)
+		}
+		if _, err := w.Gate(w.ctx(), tk.Gates[i].GateID, tk.Position-1); outcome(err) != "GATE_NOT_FOUND" {
+			t.Errorf("before it was asked, the gate of %s is answered with %v", m, err)
+		}
+		if _, err := w.SpendGate(w.ctx(), as("ana"), commands.SpendGate{GateID: tk.Gates[i].GateID}); outcome(err) != "APPROVAL_NOT_GRANTED" {
+			t.Errorf("the gate of %s is spent with %v", m, err)
+		}
+	}
+	none := "00000000-0000-8000-8007" + tk.Gates[0].GateID[23:]
+	if _, err := w.Gate(w.ctx(), none, 0); outcome(err) != "GATE_NOT_FOUND" {
+		t.Errorf("gate %s is answered with %v", none, err)
+	}
+}
+
+// What is settled is not held in memory: the state is as large as what is open.
+func TestStateIsBoundedByOpenWork(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.rule("task.submit.m2", 50)
+	w.register("root", "m2", events.Machine, 10)
+	size := func() (items, bytes int) {
+		for _, v := range w.State().Snapshot().Views {
+			items += len(v.Items)
+			for _, text := range v.Items {
+				bytes += len(text)
+			}
+		}
+		return items, bytes
+	}
+	round := func() {
+		tk := w.taskOf(w.submit("ana", "ls"))
+		w.ok(w.report(tk, "m1", w.claim(tk, "m1"), w.envelope("m1", 0, "done")))
+		r := w.ok(w.SubmitTask(w.ctx(), as("ana"), task([]string{"ls"}, "m2")))
+		w.ok(w.settle("carl", first[events.ApprovalRequested](w, r).ApprovalID, events.Refused))
+		w.now = w.now.Add(2 * time.Minute)
+	}
+	round()
+	items, bytes := size()
+	for range 20 {
+		round()
+	}
+	if n, b := size(); n != items || b > bytes+100 { // numbers grow
+		t.Errorf("after 21 rounds of settled work the state has %d items of %d bytes; after one it had %d of %d", n, b, items, bytes)
 	}
 }

@@ -215,3 +215,13 @@ func sameKinds(t *testing.T, got []events.Kind, want ...events.Kind) {
 		t.Errorf("got events %v, want %v", got, want)
 	}
 }
+
+// ended is how an approval ended, empty if it has not.
+func (w *world) ended(approval string) events.ApprovalOutcome {
+	w.t.Helper()
+	s, err := w.Approval(w.ctx(), approval, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return s.Approval.Outcome
+}

@@ -49,23 +49,13 @@ func (s *State) Snapshot() Views {
 	for m, o := range s.offers {
 		offers[m] = encode(o)
 	}
-	denials := map[string]string{}
+	counts := map[string]string{"asked": encode(s.asked)}
 	for actor, times := range s.denials {
-		denials[actor] = encode(times)
+		counts["denials of "+actor] = encode(times)
 	}
-	list := map[string]string{}
-	for i, e := range s.index.tasks {
-		list["task "+e.ID] = encode(numbered[TaskEntry]{i, *e})
-	}
-	for i, e := range s.index.approvals {
-		list["approval "+e.ID] = encode(numbered[ApprovalEntry]{i, *e})
-	}
-	for g, t := range s.index.gates {
-		list["gate "+g] = encode(t)
-	}
-	list["ledger revision"], list["rooted"] = encode(s.ledgerAt), encode(s.rooted)
+	ledger := map[string]string{"revision": encode(s.ledgerAt), "rooted": encode(s.rooted)}
 	for p, e := range s.erasures {
-		list["erasure "+encode(p)] = encode(e)
+		ledger["erasure "+encode(p)] = encode(e)
 	}
 	collective := map[string]string{"revision": encode(s.collective.Revision), "begun": encode(s.collective.begun)}
 	for i, x := range s.collective.list {
@@ -78,8 +68,8 @@ func (s *State) Snapshot() Views {
 		{"open_tasks", items(s.tasks)},
 		{"pending_approvals", items(s.approvals)},
 		{"offers", offers},
-		{"denials", denials},
-		{"lists", list},
+		{"counts", counts},
+		{"ledger", ledger},
 		{"collective", collective},
 	}}
 }

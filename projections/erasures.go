@@ -54,29 +54,6 @@ func (tx *tx) applyErasure(r events.Record, e events.PayloadErased) error {
 	tx.effect(func(s *State) {
 		s.erasures[e.Position] = Erasure{EventID: e.EventID, Position: e.Position, Stream: e.Stream, Type: e.Type,
 			By: r.Header.Actor, At: r.Header.Time, Reason: e.Reason, Told: r.Header.Position}
-		s.index.erase(e)
 	})
 	return nil
-}
-
-// erase takes what an erased event told out of the lists.
-func (x *index) erase(e events.PayloadErased) {
-	if e.Type == (events.TaskSubmitted{}).Kind() {
-		x.eraseCommand(strings.TrimPrefix(string(e.Stream), string(events.TaskStream(""))))
-	}
-}
-
-// eraseCommand takes a task's command out of the lists: the task is listed on,
-// without what it was.
-func (x *index) eraseCommand(task string) {
-	entry := x.taskByID[task]
-	if entry == nil {
-		return
-	}
-	entry.Command = &events.TaskCommand{}
-	for gate, id := range x.gates {
-		if id == task {
-			delete(x.gates, gate)
-		}
-	}
 }

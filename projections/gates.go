@@ -26,13 +26,17 @@ type Approval struct {
 	SpentAt time.Time
 }
 
+// ApprovalPending is the status of an approval that has not ended; of one that has,
+// it is its outcome.
+const ApprovalPending = "pending"
+
 // Pending reports whether the approval has not ended.
 func (a *Approval) Pending() bool { return a.Outcome == "" }
 
 // Status is the word that readers see: pending, or how it ended.
 func (a *Approval) Status() string {
 	if a.Pending() {
-		return "pending"
+		return ApprovalPending
 	}
 	return string(a.Outcome)
 }

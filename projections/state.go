@@ -15,7 +15,7 @@ import (
 // get is always what was published. Methods may be called concurrently, Stage
 // only by the engine.
 type State struct {
-	// mu guards everything published: the fields below and in index.
+	// mu guards everything published: the fields below.
 	mu        sync.RWMutex
 	position  events.Position
 	authority *Authority
@@ -29,8 +29,8 @@ type State struct {
 	tasks          map[string]*Task     // not settled, by id
 	approvals      map[string]*Approval // pending, by id
 	offers         map[string]map[string]events.Position
-	denials        map[string][]time.Time // newest last, within a minute of the newest
-	index          index
+	denials        map[string][]time.Time      // newest last, within a minute of the newest
+	asked          []Asked                     // newest last, within a minute of the newest
 	erasures       map[events.Position]Erasure // by the position of what was erased
 	ledgerAt       events.Revision             // of the ledger stream
 	rooted         Rooted
@@ -72,7 +72,6 @@ func NewState() *State {
 		approvals:  map[string]*Approval{},
 		offers:     map[string]map[string]events.Position{},
 		denials:    map[string][]time.Time{},
-		index:      newIndex(),
 		erasures:   map[events.Position]Erasure{},
 	}
 	s.next = staged{
@@ -349,9 +348,8 @@ func (tx *tx) applyTask(id string, r events.Record) error {
 		tx.denied(g, r)
 	}
 	if t.Approval != nil && (before == nil || before.Approval != t.Approval) {
-		tx.approvalChanged(t.Approval, id)
+		tx.approvalChanged(t.Approval)
 	}
-	tx.indexTask(id, t, r)
 	return nil
 }
 
@@ -382,7 +380,7 @@ func (tx *tx) applyGate(r events.Record) error {
 	if err != nil {
 		return err
 	}
-	tx.approvalChanged(a, "")
+	tx.approvalChanged(a)
 	return nil
 }
 
@@ -413,15 +411,14 @@ func (s *State) Denials(actor string, after time.Time) []time.Time {
 	return slices.Clone(list)
 }
 
-// approvalChanged keeps the pending approvals and their list.
-func (tx *tx) approvalChanged(a *Approval, task string) {
+// approvalChanged keeps the pending approvals.
+func (tx *tx) approvalChanged(a *Approval) {
 	if a.Pending() {
 		tx.setApproval(a.ApprovalID, a)
-		tx.effect(func(s *State) { s.index.approvalRequested(a, task) })
+		tx.asked(a)
 		return
 	}
 	tx.setApproval(a.ApprovalID, nil)
-	tx.effect(func(s *State) { s.index.approvalEnded(a) })
 }
 
 // offer keeps the offers of each machine in step with a task, and adds the

@@ -10,6 +10,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/projections"
 )
 
 // approvalItem is an approval in the queue, or one that ended.
@@ -92,28 +93,67 @@ func (c *call) approval(id string, p commands.Standpoint) (approvalItem, error) 
 }
 
 func (c *call) listApprovals() (list[approvalItem], error) {
-	out := list[approvalItem]{Items: []approvalItem{}, Scope: c.scope()}
+	out := list[approvalItem]{Items: []approvalItem{}}
 	page, err := c.page()
 	if err != nil {
 		return out, err
 	}
-	out.Scope.Status = c.q("status")
+	status := c.q("status")
+	var ids []string
+	var last events.Position
+	if c.at == 0 && status == projections.ApprovalPending {
+		ids, last = c.pendingApprovals(page)
+	} else if ids, last, err = c.allApprovals(page, status); err != nil {
+		return out, err
+	}
 	p, err := c.standpoint()
 	if err != nil {
 		return out, err
 	}
-	entries, more := c.ledger.State().Approvals(page, out.Scope.Status)
-	for _, e := range entries {
-		item, err := c.approval(e.ID, p)
+	for _, id := range ids {
+		item, err := c.approval(id, p)
 		if err != nil {
 			return out, err
 		}
 		out.Items = append(out.Items, item)
 	}
-	if more {
-		out.NextCursor = cursor(more, entries[len(entries)-1].Requested)
-	}
+	out.Scope = c.scope()
+	out.Scope.Status = status
+	out.NextCursor = cursor(last != 0, last)
 	return out, nil
+}
+
+// pendingApprovals is a page of the queue as of now; the next one is after last,
+// unless that is 0.
+func (c *call) pendingApprovals(page projections.Page) (ids []string, last events.Position) {
+	pending, at := c.ledger.State().PendingApprovalsAsOf()
+	c.asOf = at
+	for _, a := range pending {
+		if a.Position <= page.After {
+			continue
+		}
+		if len(ids) == page.Limit {
+			return ids, last
+		}
+		ids, last = append(ids, a.ApprovalID), a.Position
+	}
+	return ids, 0
+}
+
+// allApprovals is a page of approvals as of the answer's position.
+func (c *call) allApprovals(page projections.Page, status string) ([]string, events.Position, error) {
+	if err := c.awaitFolded(); err != nil {
+		return nil, 0, err
+	}
+	found, last, err := c.view().Approvals(c.ctx(), page, status)
+	if err != nil {
+		return nil, 0, c.viewError(err)
+	}
+	ids := make([]string, len(found))
+	for i, e := range found {
+		ids[i] = e.ID
+	}
+	return ids, last, nil
 }
 
 func (c *call) getApproval() (approvalItem, error) {

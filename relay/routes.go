@@ -50,7 +50,7 @@ func (s *Relay) routes() {
 
 	read(s, operation{method: "GET", path: "/v1/approvals", id: "listApprovals", tag: "approvals",
 		query:   with(listParams, param{name: "status", about: "Those of this status; all if absent.", values: []string{"pending", "granted", "refused", "expired", "withdrawn"}}),
-		summary: "The queue of approvals, oldest first"}, (*call).listApprovals)
+		summary: "The queue of approvals, oldest first", about: "Those pending are answered from what is in force; others, and those of the past, from a view: 503 VIEW_BEHIND while it is behind. A page looks at 10,000 approvals at most: with a status it may be short, or empty, and yet have a next_cursor."}, (*call).listApprovals)
 	follow(s, operation{method: "GET", path: "/v1/approvals/stream", id: "followApprovals", tag: "approvals", out: reflect.TypeFor[approvalItem](),
 		summary: "Follow the queue of approvals (SSE)",
 		about:   "Without Last-Event-ID first what is pending, then each approval when it is asked for, as an event \"requested\", and when it ends: \"granted\", \"refused\", \"expired\" or \"withdrawn\". Ids are positions."}, (*call).followApprovals)
@@ -68,7 +68,7 @@ func (s *Relay) routes() {
 	read(s, operation{method: "GET", path: "/v1/tasks", id: "listTasks", tag: "tasks",
 		query: with(listParams, param{name: "status", about: "Those of this status.", values: []string{"awaiting_approval", "open", "settled"}},
 			param{name: "machine", about: "Those with this target."}),
-		summary: "List tasks, newest first", about: "Envelopes are left out: read one task for them."}, (*call).listTasks)
+		summary: "List tasks, newest first", about: "Envelopes are left out: read one task for them. Those that are open, or wait for an approval, are answered from what is in force; others, and those of the past, from a view: 503 VIEW_BEHIND while it is behind. A page looks at 10,000 tasks at most: with a status it may be short, or empty, and yet have a next_cursor."}, (*call).listTasks)
 	read(s, operation{method: "GET", path: "/v1/tasks/{id}", id: "getTask", tag: "tasks", query: readParams,
 		summary: "Read a task: state, legs, attempts, verdict"}, (*call).getTask)
 	read(s, operation{method: "GET", path: "/v1/tasks/{id}/history", id: "taskHistory", tag: "tasks", query: readParams,

@@ -81,13 +81,15 @@ func TestViewIsToldAboutAndMadeAgain(t *testing.T) {
 // Without a view that follows, what needs one says so and nothing else is held up.
 func TestViewThatIsBehind(t *testing.T) {
 	f := newFleet(t, func(c *Config) { c.Views = map[string]*sqlview.View{} }).people()
-	for _, path := range []string{"/v1/memory", "/v1/conclusions", "/v1/tried", "/v1/view"} {
+	for _, path := range []string{"/v1/memory", "/v1/conclusions", "/v1/tried", "/v1/view", "/v1/tasks", "/v1/tasks?status=settled", "/v1/approvals", "/v1/approvals?status=granted"} {
 		f.do("ana", "GET", path, "").want(503, "VIEW_BEHIND").has("position", "0", "retry_after_s", "1")
 	}
 	f.do("ana", "POST", "/v1/sql", `{"query":"SELECT 1"}`).want(503, "VIEW_BEHIND")
 	f.do("root", "POST", "/v1/rules", `{"action":"task.submit.m1","min_level":50}`).want(201)
 	f.do("ana", "POST", "/v1/tasks", `{"argv":["ls"],"targets":["m1"]}`).want(202)
-	f.do("ana", "GET", "/v1/approvals", "").want(200).has("items.0.tried_before", "[]", "items.0.tried_before_unknown", "true")
+	f.do("ana", "GET", "/v1/approvals?status=pending", "").want(200).has("items.0.tried_before", "[]", "items.0.tried_before_unknown", "true")
+	f.do("ana", "GET", "/v1/tasks?status=awaiting_approval", "").want(200).has("items.0.argv", "[ls]", "next_cursor", "<nil>")
+	f.do("ana", "GET", "/v1/tasks?status=open&machine=m1", "").want(200).has("items", "[]", "scope.machine", "m1", "scope.status", "open")
 }
 
 func TestTriedWithinABudget(t *testing.T) {

@@ -163,24 +163,63 @@ func (c *call) submitTask(in submitBody) (submitReply, error) {
 }
 
 func (c *call) listTasks() (list[taskReply], error) {
-	out := list[taskReply]{Items: []taskReply{}, Scope: c.scope()}
+	out := list[taskReply]{Items: []taskReply{}}
 	page, err := c.page()
 	if err != nil {
 		return out, err
 	}
-	out.Scope.Status, out.Scope.Machine = c.q("status"), c.q("machine")
-	entries, more := c.ledger.State().Tasks(page, out.Scope.Status, out.Scope.Machine)
-	for _, e := range entries {
-		t, err := c.ledger.Task(c.ctx(), e.ID, c.asOf)
-		if err != nil {
-			return out, err
-		}
+	status, machine := c.q("status"), c.q("machine")
+	var tasks []*projections.Task
+	var last events.Position
+	if c.at == 0 && (status == projections.TaskOpen || status == projections.TaskAwaitingApproval) {
+		tasks, last, err = c.openTasks(page, status, machine)
+	} else {
+		tasks, last, err = c.allTasks(page, status, machine)
+	}
+	for _, t := range tasks {
 		out.Items = append(out.Items, taskOut(t, false))
 	}
-	if more {
-		out.NextCursor = cursor(more, entries[len(entries)-1].Submitted)
+	out.Scope = c.scope()
+	out.Scope.Status, out.Scope.Machine = status, machine
+	out.NextCursor = cursor(last != 0, last)
+	return out, err
+}
+
+// openTasks is a page of tasks that are not settled, as of now; the next one is after
+// last, unless that is 0.
+func (c *call) openTasks(page projections.Page, status, machine string) (tasks []*projections.Task, last events.Position, err error) {
+	open, at := c.ledger.State().OpenTasksAsOf()
+	c.asOf = at
+	for _, t := range slices.Backward(open) {
+		if page.After != 0 && t.Position >= page.After || t.Status != status || machine != "" && t.Leg(machine) < 0 {
+			continue
+		}
+		if len(tasks) == page.Limit {
+			last = tasks[page.Limit-1].Position
+			break
+		}
+		tasks = append(tasks, t)
 	}
-	return out, nil
+	// What is told is durable.
+	return tasks, last, c.ledger.Log().Wait(c.ctx(), at)
+}
+
+// allTasks is a page of tasks as of the answer's position.
+func (c *call) allTasks(page projections.Page, status, machine string) ([]*projections.Task, events.Position, error) {
+	if err := c.awaitFolded(); err != nil {
+		return nil, 0, err
+	}
+	found, last, err := c.view().Tasks(c.ctx(), page, status, machine)
+	if err != nil {
+		return nil, 0, c.viewError(err)
+	}
+	tasks := make([]*projections.Task, len(found))
+	for i, e := range found {
+		if tasks[i], err = c.ledger.Task(c.ctx(), e.ID, c.asOf); err != nil {
+			return nil, 0, err
+		}
+	}
+	return tasks, last, nil
 }
 
 func (c *call) getTask() (taskReply, error) {

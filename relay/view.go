@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"fleetledger/commands"
+	"fleetledger/events"
 	"fleetledger/projections"
 	"fleetledger/projections/sqlview"
 )
@@ -20,16 +21,23 @@ func (c *call) view() *sqlview.View { return c.cfg.Views[c.fleet] }
 // came: whoever has written something reads it back.
 func (c *call) awaitView() error {
 	target := c.ledger.Log().Durable()
+	if err := c.awaitViewAt(target); err != nil {
+		return err
+	}
+	c.folded = target
+	return nil
+}
+
+// awaitFolded waits until the view has folded what the answer is as of.
+func (c *call) awaitFolded() error { return c.awaitViewAt(c.asOf) }
+
+func (c *call) awaitViewAt(target events.Position) error {
 	if c.view() == nil {
 		return viewBehind(&sqlview.BehindError{Wanted: target, Status: sqlview.Status{Head: target, Fault: "this fleet has no view"}})
 	}
 	ctx, cancel := context.WithTimeout(c.ctx(), c.cfg.PositionPatience)
 	defer cancel()
-	if err := c.view().Wait(ctx, target); err != nil {
-		return c.viewError(err)
-	}
-	c.folded = target
-	return nil
+	return c.viewError(c.view().Wait(ctx, target))
 }
 
 // viewError turns a view's lag into what is answered.

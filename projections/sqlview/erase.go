@@ -33,6 +33,10 @@ func (f *fold) erased(e events.PayloadErased) error {
 		if _, err := f.exec(`DELETE FROM gates WHERE task_id = ? AND position = ?`, id, position); err != nil {
 			return err
 		}
+		if _, err := f.exec(`DELETE FROM task_targets WHERE position = ? AND machine IN (SELECT value FROM json_each((SELECT targets FROM tasks WHERE task_id = ?)))`,
+			int64(e.Position), id); err != nil {
+			return err
+		}
 		if _, err := f.exec(`UPDATE tasks SET mode = '', command = '', argv = '[]', parts = NULL, targets = '[]', cwd = NULL, tags = '[]' WHERE task_id = ?`, id); err != nil {
 			return err
 		}

@@ -132,7 +132,7 @@ func TestErasedFromEveryTable(t *testing.T) {
 		l.upToDate(live)
 	}
 	rebuilt := l.view()
-	for _, name := range []string{"tasks", "attempts", "runs", "conclusions", "gates", "approvals", "rules", "actors", "sections", "blocks", "block_parents", "acceptances", "consolidations", "cited", "forgettings", "series", "forms", "series_conclusions", "parked"} {
+	for _, name := range []string{"tasks", "task_targets", "attempts", "runs", "conclusions", "gates", "approvals", "rules", "actors", "sections", "blocks", "block_parents", "acceptances", "consolidations", "cited", "forgettings", "series", "forms", "series_conclusions", "parked"} {
 		query := fmt.Sprintf(`SELECT * FROM %s`, name)
 		if got, want := table(t, live, query), table(t, rebuilt, query); got != want {
 			t.Errorf("%s, erased:\n%s\nnever met:\n%s", name, got, want)

@@ -22,12 +22,12 @@ func (f *fold) gate(h *events.Header, e events.Event) error {
 				return err
 			}
 		}
-		return f.insert(`INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', NULL, NULL, NULL, NULL)`,
+		return f.insert(`INSERT INTO approvals VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', NULL, NULL, NULL, NULL, NULL)`,
 			e.ApprovalID, int64(h.Position), string(h.Stream), orNull(task), e.RequestedBy, now, jsonText(e.Actions), int64(e.Level), int64(e.RequiredLevel),
 			orNull(e.Scope), orNull(e.Why), orNull(string(e.Command)), timeText(e.ExpiresAt))
 	case events.ApprovalSettled:
-		return f.insert(`UPDATE approvals SET status = ?, settled_by = ?, settled_at = ?, reason = ? WHERE approval_id = ?`,
-			string(e.Outcome), h.Actor, now, orNull(e.Reason), e.ApprovalID)
+		return f.insert(`UPDATE approvals SET status = ?, settled_by = ?, settled = ?, settled_at = ?, reason = ? WHERE approval_id = ?`,
+			string(e.Outcome), h.Actor, int64(h.Position), now, orNull(e.Reason), e.ApprovalID)
 	case events.ApprovalSpent:
 		return f.insert(`UPDATE approvals SET spent_at = ? WHERE approval_id = ?`, now, e.ApprovalID)
 	}

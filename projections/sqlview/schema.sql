@@ -38,8 +38,18 @@ CREATE TABLE tasks (
   status       TEXT    NOT NULL,  -- awaiting_approval, open, settled
   verdict      TEXT,              -- once settled
   reason       TEXT,
+  opened       INTEGER,           -- position of task.opened
   opened_at    TEXT,
+  settled      INTEGER,           -- position of task.settled
   settled_at   TEXT
+) WITHOUT ROWID;
+CREATE INDEX tasks_by_position ON tasks (position);
+
+-- task_targets says which tasks have which machines as targets.
+CREATE TABLE task_targets (
+  machine   TEXT    NOT NULL,
+  position  INTEGER NOT NULL,  -- tasks.position
+  PRIMARY KEY (machine, position)
 ) WITHOUT ROWID;
 
 -- attempts are the tries of a task's legs.
@@ -100,6 +110,7 @@ CREATE TABLE approvals (
   expires_at     TEXT    NOT NULL,
   status         TEXT    NOT NULL,  -- pending, granted, refused, expired, withdrawn
   settled_by     TEXT,
+  settled        INTEGER,           -- position of approval.settled
   settled_at     TEXT,
   reason         TEXT,              -- of whoever settled it
   spent_at       TEXT

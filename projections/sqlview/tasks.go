@@ -18,7 +18,7 @@ func (f *fold) task(h *events.Header, e events.Event) error {
 	case events.TaskSubmitted:
 		return f.taskSubmitted(h, e)
 	case events.TaskOpened:
-		return f.insert(`UPDATE tasks SET status = 'open', opened_at = ? WHERE task_id = ?`, now, id)
+		return f.insert(`UPDATE tasks SET status = 'open', opened = ?, opened_at = ? WHERE task_id = ?`, int64(h.Position), now, id)
 	case events.TaskClaimed:
 		return f.insert(`INSERT INTO attempts (task_id, attempt, machine, claimed_at, lease_expires_at) VALUES (?, ?, ?, ?, ?)`,
 			id, int64(e.Attempt), e.Machine, now, timeText(e.LeaseExpiresAt))
@@ -29,8 +29,8 @@ func (f *fold) task(h *events.Header, e events.Event) error {
 	case events.TaskReported:
 		return f.taskReported(h, e)
 	case events.TaskSettled:
-		return f.insert(`UPDATE tasks SET status = 'settled', verdict = ?, reason = ifnull(?, reason), settled_at = ? WHERE task_id = ?`,
-			string(e.Verdict), orNull(e.Reason), now, id)
+		return f.insert(`UPDATE tasks SET status = 'settled', verdict = ?, reason = ifnull(?, reason), settled = ?, settled_at = ? WHERE task_id = ?`,
+			string(e.Verdict), orNull(e.Reason), int64(h.Position), now, id)
 	}
 	return nil
 }
@@ -51,10 +51,15 @@ func (f *fold) taskSubmitted(h *events.Header, e events.TaskSubmitted) error {
 	if c.Parts != nil {
 		parts = jsonText(c.Parts)
 	}
-	if err := f.insert(`INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'awaiting_approval', NULL, NULL, NULL, NULL)`,
+	if err := f.insert(`INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'awaiting_approval', NULL, NULL, NULL, NULL, NULL, NULL)`,
 		e.TaskID, int64(h.Position), h.Actor, timeText(h.Time), string(c.Mode), projections.CommandLine(c.Argv), jsonText(c.Argv), parts,
 		jsonText(c.Targets), orNull(c.Cwd), jsonText(c.Tags)); err != nil {
 		return err
+	}
+	for _, m := range c.Targets {
+		if err := f.insert(`INSERT INTO task_targets VALUES (?, ?)`, m, int64(h.Position)); err != nil {
+			return err
+		}
 	}
 	for _, g := range e.Gates {
 		if err := f.decided(h, events.GateDecided{GateID: g.GateID, Decision: g.Decision, Machine: g.Machine}, e.TaskID); err != nil {

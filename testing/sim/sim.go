@@ -53,9 +53,9 @@ func New(seed uint64, log events.Log, state *projections.State, clock *Clock) (*
 		State: state, Log: log, rng: rand.New(rand.NewPCG(seed, 0)), now: &clock.At,
 		actors: []string{"root"}, commandsOf: map[string]jsontext.Value{}, acknowledged: map[string]events.Position{},
 	}
-	n := seed << 32
+	n := uint64(0)
 	f.Ledger = commands.New(log, state, commands.Random{
-		ID:    func() string { n++; return fmt.Sprintf("%016x", n) },
+		ID:    func() string { n++; return fmt.Sprintf("%08x-0000-7000-8000-%012x", uint32(seed), n) },
 		Bytes: func(b []byte) { n++; clear(b); binary.BigEndian.PutUint64(b, n) },
 	})
 	_, err := f.Ledger.Found(context.Background(), "default")
