@@ -22,12 +22,12 @@ import (
 // test did, every decision of it must come out the same again.
 type world struct {
 	*commands.Ledger
-	t   *testing.T
+	t   testing.TB
 	now time.Time
 	ids uint64
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	w := &world{t: t, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
 	state := projections.NewState()
 	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: func() time.Time { return w.now }})
