@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -132,11 +133,14 @@ func NewServer(h http.Handler) *http.Server {
 const sweepInterval = time.Second
 
 // Run does every second what nobody asks for: it records what expired or lapsed
-// in each fleet, and now and then a root over the heads of its streams, and ends the event streams of those who may no longer read. It
-// returns when ctx ends.
+// in each fleet, and now and then a root over the heads of its streams, and ends the
+// event streams of those who may no longer read. It returns when ctx ends.
 func (s *Relay) Run(ctx context.Context) error {
 	var fleets sync.WaitGroup
 	for name, ledger := range s.fleets {
+		if errors.Is(ledger.Degraded(), events.ErrReadOnly) {
+			continue // nothing is recorded; and nothing delivered, as what was is not known
+		}
 		fleets.Go(func() { s.sweep(ctx, name, ledger) })
 		fleets.Go(func() { s.rootHeads(ctx, name, ledger) })
 		fleets.Go(func() {

@@ -150,7 +150,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	defer func() { err = errors.Join(err, closeViews(views)) }()
 	cursors := map[string]string{}
 	for name := range fleets {
-		cursors[name] = filepath.Join(fleetDir(a.data, name), subscriptionsName)
+		at := filepath.Join(fleetDir(a.data, name), subscriptionsName)
+		if _, err := os.Stat(at); err != nil && f.readOnly {
+			continue // it would be made
+		}
+		cursors[name] = at
 	}
 	rel := relay.New(fleets, relay.Config{
 		Version: version(), Logger: logger, Seals: seals, Views: views, Hosts: f.publicHosts, Backup: a.backupOf(fleets), RootEvery: events.Position(f.rootEvery),
