@@ -26,8 +26,9 @@ func isSync(op errorfs.Op) bool {
 	return op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData
 }
 
-// TestFaults makes each step of an append fail, once without and once with the
-// bytes having reached the disk. Nothing that failed is acknowledged, the engine
+// TestFaults makes each step of an append fail, once without having been done and once
+// after it was, and looks at what a power loss leaves then of what was not synced.
+// Nothing that failed is acknowledged, the engine
 // takes nothing more, and opened again the log holds what was acknowledged.
 //
 // Where Pebble gives up for good its goroutines stay, as they must; so this test
@@ -50,21 +51,25 @@ func TestFaults(t *testing.T) {
 			return strings.Contains(op.Path, "MANIFEST") && isSync(op)
 		}, fill: true},
 	} {
-		for _, cause := range []error{errInjected, syscall.ENOSPC} {
-			t.Run(fmt.Sprintf("%s/%v", c.name, cause), func(t *testing.T) {
+		for _, fault := range []struct {
+			cause error
+			late  bool // it is done, and said to have failed
+		}{{errInjected, false}, {errInjected, true}, {syscall.ENOSPC, false}, {syscall.ENOSPC, true}} {
+			cause := fault.cause
+			t.Run(fmt.Sprintf("%s/%v, done: %v", c.name, cause, fault.late), func(t *testing.T) {
 				var f faults
 				disk := vfs.NewCrashableMem()
 				l := mustOpen(t, options(f.wrap(disk)))
 				acked := fill(t, l, 7)
 
 				var hit atomic.Bool
-				f.set(func(op errorfs.Op) error {
+				f.setLate(func(op errorfs.Op) error {
 					if c.hit(op) {
 						hit.Store(true)
 						return cause
 					}
 					return nil
-				})
+				}, fault.late)
 				waiting := make(chan error, 1)
 				go func() { waiting <- l.Wait(context.Background(), 1<<40) }()
 				var err error
@@ -115,13 +120,20 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestOpenFaults makes every single operation of opening fail. Opening then
-// fails or succeeds, but damages nothing and does not hang.
+// TestOpenFaults makes every single operation of opening fail, without having been
+// done and after it was. Opening then fails or succeeds, but damages nothing and does
+// not hang.
 func TestOpenFaults(t *testing.T) {
 	base := vfs.NewMem()
 	l := mustOpen(t, options(base))
 	acked := fill(t, l, 10)
 	mustClose(t, l)
+	for _, late := range []bool{false, true} {
+		openFaults(t, base, acked, late)
+	}
+}
+
+func openFaults(t *testing.T, base *vfs.MemFS, acked []events.Record, late bool) {
 	step := int64(1)
 	if testing.Short() {
 		step = 7
@@ -130,12 +142,12 @@ func TestOpenFaults(t *testing.T) {
 		disk := clone(t, base)
 		var f faults
 		var count atomic.Int64
-		f.set(func(op errorfs.Op) error {
+		f.setLate(func(op errorfs.Op) error {
 			if op.Kind.ReadOrWrite() == errorfs.OpIsWrite && count.Add(1) == n+1 {
 				return errInjected
 			}
 			return nil
-		})
+		}, late)
 		l, err := pebblelog.Open("data", options(f.wrap(disk)))
 		met := count.Load() > n
 		f.set(nil)

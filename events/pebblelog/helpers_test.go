@@ -99,31 +99,114 @@ func checkAcknowledged(t *testing.T, l events.Log, want []events.Record) {
 	}
 }
 
-// faults is a file system whose operations can be held up or made to fail.
+// faults is a file system whose operations can be held up or made to fail: without
+// being done, or after they were.
 type faults struct {
 	mu   sync.Mutex
-	hook func(errorfs.Op) error
+	hook func(errorfs.Op) error // guarded by mu
+	late bool                   // the hook decides after the operation; guarded by mu
 }
 
 var errInjected = errors.New("injected")
 
 func (f *faults) wrap(fsys vfs.FS) vfs.FS {
-	return errorfs.Wrap(fsys, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		f.mu.Lock()
-		hook := f.hook
-		f.mu.Unlock()
-		if hook == nil {
-			return nil
-		}
-		return hook(op)
-	}))
+	return errorfs.Wrap(lateFS{fsys, f}, errorfs.InjectorFunc(func(op errorfs.Op) error { return f.decide(op, false) }))
 }
 
-func (f *faults) set(hook func(errorfs.Op) error) {
+func (f *faults) decide(op errorfs.Op, late bool) error {
+	f.mu.Lock()
+	hook := f.hook
+	if f.late != late {
+		hook = nil
+	}
+	f.mu.Unlock()
+	if hook == nil {
+		return nil
+	}
+	return hook(op)
+}
+
+// set has hook decide before each operation whether it fails instead.
+func (f *faults) set(hook func(errorfs.Op) error) { f.setLate(hook, false) }
+
+// setLate, with late, has hook decide after each operation that writes whether it is
+// said to have failed.
+func (f *faults) setLate(hook func(errorfs.Op) error, late bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.hook = hook
+	f.hook, f.late = hook, late
 }
+
+// lateFS does what it is told and lies about it.
+type lateFS struct {
+	vfs.FS
+	f *faults
+}
+
+func (l lateFS) Unwrap() vfs.FS { return l.FS }
+
+func (l lateFS) file(file vfs.File, err error, kind errorfs.OpKind, name string) (vfs.File, error) {
+	if err != nil {
+		return nil, err
+	}
+	if err := l.f.decide(errorfs.Op{Kind: kind, Path: name}, true); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &lateFile{File: file, f: l.f, name: name}, nil
+}
+
+func (l lateFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	file, err := l.FS.Create(name, c)
+	return l.file(file, err, errorfs.OpCreate, name)
+}
+
+func (l lateFS) OpenReadWrite(name string, c vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	file, err := l.FS.OpenReadWrite(name, c, opts...)
+	return l.file(file, err, errorfs.OpOpen, name)
+}
+
+func (l lateFS) OpenDir(name string) (vfs.File, error) {
+	file, err := l.FS.OpenDir(name)
+	return l.file(file, err, errorfs.OpOpenDir, name)
+}
+
+func (l lateFS) Rename(from, to string) error {
+	return errors.Join(l.FS.Rename(from, to), l.f.decide(errorfs.Op{Kind: errorfs.OpRename, Path: to}, true))
+}
+
+func (l lateFS) Remove(name string) error {
+	if err := l.FS.Remove(name); err != nil {
+		return err
+	}
+	return l.f.decide(errorfs.Op{Kind: errorfs.OpRemove, Path: name}, true)
+}
+
+type lateFile struct {
+	vfs.File
+	f    *faults
+	name string
+}
+
+func (l *lateFile) said(kind errorfs.OpKind, err error) error {
+	if err != nil {
+		return err
+	}
+	return l.f.decide(errorfs.Op{Kind: kind, Path: l.name}, true)
+}
+
+func (l *lateFile) Write(p []byte) (int, error) {
+	n, err := l.File.Write(p)
+	return n, l.said(errorfs.OpFileWrite, err)
+}
+
+func (l *lateFile) WriteAt(p []byte, at int64) (int, error) {
+	n, err := l.File.WriteAt(p, at)
+	return n, l.said(errorfs.OpFileWriteAt, err)
+}
+
+func (l *lateFile) Sync() error { return l.said(errorfs.OpFileSync, l.File.Sync()) }
+
+func (l *lateFile) SyncData() error { return l.said(errorfs.OpFileSyncData, l.File.SyncData()) }
 
 // clone copies all files of a file system that nobody writes to.
 func clone(t *testing.T, fsys vfs.FS) *vfs.MemFS {
