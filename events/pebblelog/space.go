@@ -12,6 +12,9 @@ type space struct {
 	fs  vfs.FS
 	dir string
 	min uint64
+	// failing reports whether Pebble finds no space: then there is none, whatever the
+	// disk says.
+	failing func() bool
 
 	looked  time.Time
 	written int // bytes since then
@@ -27,6 +30,10 @@ func (s *space) wrote(bytes int) { s.written += bytes }
 
 // isLow reports whether too little is free. now is any steady clock's time.
 func (s *space) isLow(now time.Time) bool {
+	if s.failing() {
+		s.looked = time.Time{} // it is looked at anew once that is over
+		return true
+	}
 	if now.Sub(s.looked) < spaceInterval && uint64(s.written) < s.min/16 {
 		return s.low
 	}

@@ -52,6 +52,7 @@ func openAs(dir string, opts Options, replica bool) (*Log, error) {
 	l.replica = replica
 	l.logger = newPebbleLogger(opts.Logger, func(err error) { l.fail(err) })
 	l.logger.flushFailed = func(err error) { l.fail(err) }
+	l.space.failing = l.logger.flushFails
 	if err := l.open(); err != nil {
 		if l.db != nil {
 			err = errors.Join(err, l.db.Close())

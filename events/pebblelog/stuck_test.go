@@ -133,8 +133,9 @@ func TestTablesCannotBeWritten(t *testing.T) {
 }
 
 // TestTablesFindNoSpace appends more than fits into memory while the disk is full
-// for Pebble and nobody saw it coming. Appends wait, and go on when space comes
-// back; a log that is closed before that does not wait for it.
+// for Pebble and nobody saw it coming. Appends are refused as soon as that is known;
+// what was under way waits, and goes on when space comes back. A log that is closed
+// before that does not wait for it.
 func TestTablesFindNoSpace(t *testing.T) {
 	t.Parallel()
 	var f faults
@@ -170,7 +171,7 @@ func TestTablesFindNoSpace(t *testing.T) {
 		return answers
 	}
 	acked := make(map[events.Position]events.Record)
-	end := func(answers <-chan answer) (failed, late int) {
+	end := func(answers <-chan answer) (failed, late, refused int) {
 		for range appends {
 			switch a := <-answers; {
 			case a.err == nil:
@@ -179,11 +180,13 @@ func TestTablesFindNoSpace(t *testing.T) {
 				failed++
 			case errors.Is(a.err, events.ErrClosed):
 				late++
+			case errors.Is(a.err, events.ErrNoSpace):
+				refused++
 			default:
 				t.Errorf("append: %v", a.err)
 			}
 		}
-		return failed, late
+		return failed, late, refused
 	}
 	check := func(l *pebblelog.Log) {
 		all := logtest.CheckWhole(t, l)
@@ -197,8 +200,19 @@ func TestTablesFindNoSpace(t *testing.T) {
 	answers := begin()
 	f.set(nil)
 	within(t, "an append that waited for space", func() {
-		if failed, late := end(answers); failed+late > 0 {
+		if failed, late, _ := end(answers); failed+late > 0 {
 			t.Errorf("%d appends failed with space again", failed+late)
+		}
+		for {
+			done, err := l.Append(t.Context(), one("s"))
+			if err == nil {
+				acked[done.First] = done.Records[0]
+				return
+			}
+			if !errors.Is(err, events.ErrNoSpace) {
+				t.Errorf("with space again: %v", err)
+				return
+			}
 		}
 	})
 	check(l)
@@ -208,8 +222,8 @@ func TestTablesFindNoSpace(t *testing.T) {
 	var err error
 	within(t, "close", func() { err = l.Close() })
 	// Those that came late may have been too many for the others to be too many.
-	if failed, late := end(answers); failed+late == 0 || failed > 0 && !errors.Is(err, events.ErrFailed) {
-		t.Errorf("of %d appends %d failed, %d came too late; close: %v", appends, failed, late, err)
+	if failed, late, refused := end(answers); failed+late+refused == 0 || failed > 0 && !errors.Is(err, events.ErrFailed) {
+		t.Errorf("of %d appends %d failed, %d came too late, %d were refused; close: %v", appends, failed, late, refused, err)
 	}
 	l = mustOpen(t, options(disk.CrashClone(vfs.CrashCloneCfg{})))
 	check(l)
