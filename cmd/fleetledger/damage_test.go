@@ -41,7 +41,7 @@ func TestDamagedDirectory(t *testing.T) {
 		if err != nil {
 			return 0, events.Hash{}, err
 		}
-		views, err := openViews(a.data, fleets, slog.New(slog.DiscardHandler), false)
+		views, err := openViews(a.data, fleets, false, slog.New(slog.DiscardHandler))
 		if err == nil {
 			for range more {
 				if _, err := fleets[defaultFleet].ResetRootToken(t.Context()); err != nil {
