@@ -435,6 +435,21 @@ func TestErasedIsNotPassed(t *testing.T) {
 	}
 }
 
+// Both verifiers know the same kinds that are erased.
+func TestErasableKinds(t *testing.T) {
+	text, err := os.ReadFile("verify.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(text), "ERASABLE = {")
+	list, _, _ = strings.Cut(list, "}")
+	for _, k := range events.Kinds() {
+		if k.Erasable() != strings.Contains(list, strconv.Quote(string(k))) {
+			t.Errorf("%s can be erased: %t, and verify.py says otherwise", k, k.Erasable())
+		}
+	}
+}
+
 // A root shows that a task has no other event up to it; a log without one says that
 // it does not, and so does one whose root is older than the task's last event.
 func TestCompleteness(t *testing.T) {

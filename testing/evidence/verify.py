@@ -22,7 +22,8 @@ import sys
 
 FORMAT, MAX_EVENTS, MAX_BYTES, MAX_NAME = "fleetledger-evidence/2", 20_000, 48 << 20, 160
 ERASABLE = {
-    "task.submitted", "task.reported", "task.cancelled", "memory.recorded", "conclusion.recorded", "section.revised", "block.published", "block.accepted",
+    "task.submitted", "task.reported", "task.cancelled", "memory.recorded", "memory.consolidated", "conclusion.recorded", "section.revised",
+    "block.published", "block.accepted",
 }
 
 
