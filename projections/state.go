@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
 	"strings"
@@ -340,7 +341,7 @@ func (tx *tx) applyTask(id string, r events.Record) error {
 	if t.Status == TaskSettled {
 		tx.setTask(id, nil)
 	}
-	if r.Header.Type == (events.GateDecided{}).Kind() {
+	if r.Header.Type == (events.GateDecided{}).Kind() && mayDeny(r) {
 		g, err := events.DecodeAs[events.GateDecided](r)
 		if err != nil {
 			return err
@@ -353,7 +354,17 @@ func (tx *tx) applyTask(id string, r events.Record) error {
 	return nil
 }
 
+// mayDeny reports whether a gate.decided may tell of a denial: whatever does has the
+// word in it as it is, since events.Encode alone writes payloads. Most have not, and
+// decoding them, with every rule that was looked at, costs more than any other event.
+func mayDeny(r events.Record) bool {
+	return bytes.Contains(r.Payload, []byte(`"`+events.Deny+`"`))
+}
+
 func (tx *tx) applyGate(r events.Record) error {
+	if r.Header.Type == (events.GateDecided{}).Kind() && !mayDeny(r) {
+		return nil
+	}
 	e, err := events.Decode(r)
 	if err != nil {
 		return err
