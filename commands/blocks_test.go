@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/projections"
@@ -418,4 +420,52 @@ func TestErasedBlock(t *testing.T) {
 	if e := w.accept("carl", child); taken(e) != "issue" || !slices.Equal(e.Own, []events.Hash{child}) {
 		t.Errorf("got %+v", e)
 	}
+}
+
+// However blocks stem from each other, each names all that is behind it, and a fleet
+// that imports one has it with all of that, and with the same hashes.
+func TestAnyLineageTravels(t *testing.T) {
+	w, far := newWorld(t), newWorld(t)
+	w.people()
+	far.people()
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		var all []events.Hash
+		behind := map[events.Hash]map[events.Hash]bool{}
+		for range rapid.IntRange(1, 8).Draw(rt, "blocks") {
+			n++
+			var parents []events.Hash
+			for _, h := range all {
+				if rapid.IntRange(0, 2).Draw(rt, "stems") == 0 {
+					parents = append(parents, h)
+				}
+			}
+			h := w.publish("ana", map[string]string{rapid.SampledFrom(events.BlockFields).Draw(rt, "field"): fmt.Sprint(n)}, parents...)
+			behind[h] = map[events.Hash]bool{}
+			for _, p := range parents {
+				behind[h][p] = true
+				maps.Copy(behind[h], behind[p])
+			}
+			all = append(all, h)
+		}
+		h := rapid.SampledFrom(all).Draw(rt, "exported")
+		file, err := w.ExportBlock(w.ctx(), h, 0)
+		if err != nil || len(file.Blocks) != len(behind[h])+1 {
+			rt.Fatalf("%d blocks, %d are behind it: %v", len(file.Blocks), len(behind[h]), err)
+		}
+		if _, err := far.ImportBlocks(far.ctx(), as("carl"), commands.ImportBlocks{BlockFile: file}); err != nil {
+			rt.Fatal(err)
+		}
+		for x := range behind[h] {
+			if _, err := far.Block(far.ctx(), x, 0); err != nil {
+				rt.Fatal(err)
+			}
+		}
+		here, err1 := w.Block(w.ctx(), h, 0)
+		there, err2 := far.Block(far.ctx(), h, 0)
+		if err1 != nil || err2 != nil || !slices.Equal(here.Ancestors, there.Ancestors) || !slices.Equal(here.Ancestors, events.SortedHashes(slices.Collect(maps.Keys(behind[h])))) ||
+			!maps.Equal(here.Fields, there.Fields) || !slices.Equal(here.Parents, there.Parents) {
+			rt.Fatalf("here %+v, there %+v, behind it %v; %v, %v", here, there, behind[h], err1, err2)
+		}
+	})
 }

@@ -78,6 +78,8 @@ type limitsReply struct {
 	BlockField     int `json:"block_field_bytes"`
 	BlockParents   int `json:"block_parents"`
 	BlockAncestors int `json:"block_ancestors"`
+	BlockFile      int `json:"block_file_blocks" doc:"Imported at once."`
+	Cited          int `json:"cited_records" doc:"By one consolidation."`
 
 	SQLRows    int `json:"sql_rows"`
 	SQL        int `json:"sql_bytes" doc:"Of all values of an answer."`
@@ -99,6 +101,7 @@ func (c *call) limits() (limitsReply, error) {
 		EvidenceEvents: evidence.MaxEvents, Evidence: evidence.MaxBytes,
 		BlockField: commands.MaxBlockField, BlockParents: commands.MaxBlockParents, BlockAncestors: commands.MaxBlockAncestors,
 		SQLRows: sqlview.AskRows, SQL: sqlview.AskBytes, SQLSeconds: int(sqlview.AskTime / time.Second),
+		BlockFile: commands.MaxBlockFile, Cited: commands.MaxCited,
 		ApprovalsPerMinute: s.ApprovalsPerMinute, ApprovalsPending: s.ApprovalsPending, FleetApprovalsPerMinute: s.FleetApprovalsPerMinute,
 		FleetApprovalsPending: s.FleetApprovalsPending, DenialsPerMinute: s.DenialsPerMinute,
 	}, nil
