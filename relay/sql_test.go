@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 
@@ -36,7 +37,8 @@ func TestSQL(t *testing.T) {
 		has("columns", "[record_id command exit_code]", "rows", "[["+id+" go vet 1]]", "truncated_by", "<nil>", "position", fmt.Sprint(f.ledger.Log().Durable()))
 	ask(`{"query":"SELECT ?, ?, ?, ?, typeof(?3), 9e999","params":["it's",1.5,42,null]}`).want(200).has("rows", "[[it's 1.5 42 <nil> integer <nil>]]")
 	ask(`{"query":"SELECT actor_id FROM actors","limit":1}`).want(200).has("truncated_by", "rows", "rows.1", "<nil>")
-	f.do("ana", "POST", "/v1/sql?min_position=999", `{"query":"SELECT 1"}`).want(503, "POSITION_NOT_REACHED")
+	impatient := newFleet(t, func(c *Config) { c.PositionPatience = time.Millisecond })
+	impatient.do("root", "POST", "/v1/sql?min_position=999", `{"query":"SELECT 1"}`).want(503, "POSITION_NOT_REACHED")
 	f.do("ana", "POST", "/v1/sql?at=1", `{"query":"SELECT 1"}`).want(400, "AT_NOT_SUPPORTED")
 	// No fleet sees another's.
 	f.do("other:root", "POST", "/v1/sql", `{"query":"SELECT count(*) FROM runs"}`).want(200).has("rows", "[[0]]")
