@@ -26,6 +26,7 @@ type Ledger struct {
 	leases leases
 	heads  *seal.HeadsProver
 	turns  turns
+	drift  atomic.Pointer[DriftError]
 }
 
 // Random is where ids, salts and secrets come from.

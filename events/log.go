@@ -334,3 +334,10 @@ type Degraded interface {
 	// error that is ErrFailed or ErrReadOnly; nil while appends are taken.
 	Degraded() error
 }
+
+// Verifying is a Log that may go on reading what it holds behind a quick start.
+type Verifying interface {
+	// Verified returns how far the events were read and found to be what they say, of
+	// those that the start left for later; both are 0 if it left none.
+	Verified() (done, of Position)
+}

@@ -30,6 +30,13 @@ func (s *State) Erasure(p events.Position) (Erasure, bool) {
 	return e, ok
 }
 
+// Erased is how many payloads were erased.
+func (s *State) Erased() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.erasures)
+}
+
 // applyErasure takes back whatever the erased event told. This is the one place
 // where the fold learns of an erasure, and the one rule for it: from here on the
 // state is what it would be had the payload never been met, for a fold of the log as

@@ -3,6 +3,7 @@ package relay
 import (
 	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 
@@ -27,7 +28,14 @@ type fleetReady struct {
 	Fleet    string          `json:"fleet"`
 	Position events.Position `json:"position"`
 	Degraded string          `json:"degraded,omitzero" doc:"The code with which appends are refused, if they are."`
+	Verified *verifiedSoFar  `json:"verified,omitzero" doc:"Of a start from a snapshot: how far the events before it were read and checked since."`
+	Drift    string          `json:"drift,omitzero" doc:"How the live state was found not to be what the log folds to."`
 	Lost     events.Position `json:"first_lost_position,omitzero" doc:"Of a damaged log that is served for reading: from here on nothing vouches for it."`
+}
+
+type verifiedSoFar struct {
+	Position events.Position `json:"position"`
+	Of       events.Position `json:"of"`
 }
 
 func (c *call) ready() (readyReply, error) {
@@ -38,6 +46,15 @@ func (c *call) ready() (readyReply, error) {
 	var degraded *problem // the first
 	for _, name := range slices.Sorted(maps.Keys(c.fleets)) {
 		f := fleetReady{Fleet: name, Position: c.fleets[name].Log().Durable()}
+		if v, ok := c.fleets[name].Log().(events.Verifying); ok {
+			if done, of := v.Verified(); of > 0 {
+				f.Verified = &verifiedSoFar{done, of}
+			}
+		}
+		if err := c.fleets[name].Drift(); err != nil {
+			f.Drift = err.Error()
+			degraded = &problem{status: http.StatusServiceUnavailable, code: "STATE_DRIFTED", detail: err.Error(), facts: facts{"retry_after_s": 60}}
+		}
 		if err := c.fleets[name].Degraded(); err != nil {
 			p := problemOf(err)
 			f.Degraded = p.code

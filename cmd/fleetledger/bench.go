@@ -20,7 +20,7 @@ func (a *app) benchCommand() *cobra.Command {
   fleetledger bench append --clients 64 --batch 100 --rounds 5
   fleetledger bench fleet --out bench-fleet
   fleetledger bench soak --duration 10m`,
-		a.benchAppendCommand(), a.benchFleetCommand(), a.benchSoakCommand(),
+		a.benchAppendCommand(), a.benchFleetCommand(), a.benchGrowthCommand(), a.benchSoakCommand(),
 		a.benchReferenceCommand(), a.benchOffsetServeCommand())
 }
 

@@ -20,6 +20,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/events/pebblelog"
 	"fleetledger/events/seal"
 	"fleetledger/relay"
 )
@@ -173,6 +174,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 			ended <- fmt.Errorf("the relay ended: %w", err)
 		}
 	})
+	for name, l := range fleets {
+		a.keepSnapshots(running, &work, name, l, logger)
+	}
 	work.Go(func() {
 		scheme := func() error { return server.Serve(listener) }
 		if f.tls() {
@@ -204,6 +208,24 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		_ = server.Close()
 	}
 	return err
+}
+
+// snapshotEvery is after how many events the inline state is written down: a start
+// folds at most so many.
+const snapshotEvery = 100_000
+
+// keepSnapshots keeps snapshots of a fleet's state until ctx ends.
+func (a *app) keepSnapshots(ctx context.Context, work *sync.WaitGroup, fleet string, l *commands.Ledger, logger *slog.Logger) {
+	log, ok := l.Log().(*pebblelog.Log)
+	if !ok || log.Degraded() != nil {
+		return
+	}
+	_, since := log.Verified()
+	work.Go(func() {
+		if err := l.KeepSnapshots(ctx, snapshotEvery, since, log.WriteSnapshot); err != nil && ctx.Err() == nil {
+			logger.Error("snapshots are not kept any more: the next start takes longer", "fleet", fleet, "error", err)
+		}
+	})
 }
 
 // address is the URL under which the server is reached.

@@ -5,10 +5,11 @@
 //
 // # The directory
 //
-//	format   one line that says which layout this is
-//	pebble/  everything else
-//	anchor   how far the log was acknowledged, and its Merkle root there
-//	replica  there if this is a relay's replica of a log that a cluster keeps
+//	format      one line that says which layout this is
+//	pebble/     everything else
+//	snapshots/  the fold at some positions, so that a start need not read what is before
+//	anchor      how far the log was acknowledged, and its Merkle root there
+//	replica     there if this is a relay's replica of a log that a cluster keeps
 //
 // # Keys
 //

@@ -100,12 +100,22 @@ type Log struct {
 
 	backingUp sync.Mutex // held while a backup is made
 
+	snapshots sync.Mutex // held when snapshots are written or removed
+	// forgets is the position before which no snapshot is kept; guarded by snapshots.
+	forgets events.Position
+	// verifyTo is how far the log is read behind a quick start, verified how far it
+	// was.
+	verifyTo uint64
+	verified atomic.Uint64
+
 	// scrubbing has one slot, held by whoever scrubs, and while a backup holds files
 	// that may be scrubbed; scrubDue has one too, for a payload that was erased.
 	scrubbing, scrubDue chan struct{}
-	scrubCtx            context.Context
-	stopScrub           context.CancelFunc
-	scrubber            sync.WaitGroup
+	// scrubCtx ends, and scrubber is waited for, when the log is closed: with them what
+	// is done behind the appends.
+	scrubCtx  context.Context
+	stopScrub context.CancelFunc
+	scrubber  sync.WaitGroup
 
 	failure  atomic.Pointer[error] // why nothing is appended any more
 	failed   chan struct{}         // closed when the engine failed
@@ -125,7 +135,8 @@ var (
 	_ events.Log = (*Log)(nil)
 	_ seal.Store = (*Log)(nil)
 
-	_ events.Degraded = (*Log)(nil)
+	_ events.Degraded  = (*Log)(nil)
+	_ events.Verifying = (*Log)(nil)
 )
 
 // pipelineDepth is how many groups are on their way at once: one being filled,
@@ -145,11 +156,18 @@ func (l *Log) start() {
 	l.stages.Go(l.sync)
 	l.stages.Go(l.finish)
 	l.scrubber.Go(l.keepScrubbed)
+	if l.verifyTo > 0 {
+		l.scrubber.Go(l.deepCheck)
+	}
 }
 
 // fail marks the engine failed: nothing more is acknowledged.
 func (l *Log) fail(err error) {
-	err = fmt.Errorf("%w: %w; stop the program, see that the disk is well, and start it again", events.ErrFailed, err)
+	l.stop(fmt.Errorf("%w: %w; stop the program, see that the disk is well, and start it again", events.ErrFailed, err))
+}
+
+// stop ends appends, because of err.
+func (l *Log) stop(err error) {
 	if !l.failure.CompareAndSwap(nil, &err) {
 		return
 	}

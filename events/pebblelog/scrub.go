@@ -51,6 +51,9 @@ func (l *Log) scrub(ctx context.Context) error {
 	if err != nil || len(due) == 0 {
 		return err
 	}
+	if err := l.dropSnapshots(); err != nil {
+		return err
+	}
 	if err := l.rotateWALs(ctx); err != nil {
 		return fmt.Errorf("remove the WALs that hold erased payloads: %w", err)
 	}

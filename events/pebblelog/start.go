@@ -30,8 +30,13 @@ func (e *DamagedError) Error() string {
 }
 
 // Open opens the log in dir, and makes one if dir is empty or missing. It reads
-// the whole log first and opens nothing that is not what was acknowledged: then
-// it returns a *DamagedError. A log in use is refused with events.ErrLocked.
+// the log first and opens nothing that is not what was acknowledged: then it returns
+// a *DamagedError. A log in use is refused with events.ErrLocked.
+//
+// It reads the whole log, or, if there is a snapshot of the fold, what comes after
+// it: then the tree up to there is made from the stored tiles, its root compared with
+// the snapshot's and the anchor's, and the events before are read behind it. Damage
+// found there ends appends: see Degraded and Verified.
 func Open(dir string, opts Options) (*Log, error) { return openAs(dir, opts, false) }
 
 // openAs opens a log, or, if replica is set, a replica.
@@ -172,6 +177,9 @@ type verified struct {
 	// tiles has none.
 	lacking int
 	time    time.Time // of the newest event
+	// resumed is the position of the snapshot that reading began behind, 0 if it began
+	// with the first event.
+	resumed events.Position
 }
 
 // verify reads the whole log, checks it, and feeds the fold.
@@ -188,6 +196,11 @@ func (l *Log) verify(anchored *Head, slots [anchorSlots]error) (was verified, er
 		return was, damaged(1, "the database is empty, the anchor names %d events", anchored.Size)
 	case was.id != anchored.log:
 		return was, damaged(1, "the anchor is that of another log")
+	}
+	if l.resume(&was) {
+		if err := l.checkResumed(&was, anchored); err != nil {
+			return was, err
+		}
 	}
 	if err := l.readLog(&was, anchored); err != nil {
 		return was, err
@@ -220,8 +233,25 @@ func slotWords(slots [anchorSlots]error) string {
 	return strings.Join(words, "; ")
 }
 
-// readLog reads every event in order, and compares the tree with the anchor. After
-// an error, was is what was read before it.
+// checkResumed compares the tree with the anchor if reading begins behind that.
+func (l *Log) checkResumed(was *verified, anchored *Head) error {
+	if anchored == nil || anchored.Size > was.tree.Size() {
+		return nil
+	}
+	r, err := newRecordReader(l.db, false)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	tree, err := l.treeAt(anchored.Size, r)
+	if err != nil {
+		return l.damagedAt(1, err)
+	}
+	return l.checkRoot(&verified{tree: tree}, anchored, "acknowledged")
+}
+
+// readLog reads the events behind was in order, and compares the tree with the
+// anchor. After an error, was is what was read before it.
 func (l *Log) readLog(was *verified, anchored *Head) error {
 	r, err := newRecordReader(l.db, l.opts.Fold != nil)
 	if err != nil {
@@ -229,15 +259,19 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 	}
 	defer r.close()
 	chain := newChain(l.opts.Fleet)
+	if was.resumed != 0 {
+		chain.last, chain.time, chain.index = was.resumed, was.time, l.db
+	}
 	tiles := tileChecker{db: l.db}
-	for valid := r.headers.First(); valid; valid = r.headers.Next() {
+	for valid := r.headers.SeekGE(headerKey(nil, was.resumed+1)); valid; valid = r.headers.Next() {
 		p := chain.last + 1
 		rec, err := r.read(p)
 		if err == nil {
 			err = chain.check(rec)
 		}
-		if err == nil && l.readOnly && l.opts.Fold != nil {
-			// Where something is wrong, Pebble's own sums are not all that counts.
+		if err == nil && (l.readOnly || was.resumed != 0) && l.opts.Fold != nil {
+			// Where something is wrong, Pebble's own sums are not all that counts; and the
+			// end of a log is where something is.
 			err = corruptAt(p, rec.Verify())
 		}
 		if err != nil {
@@ -360,6 +394,7 @@ func (l *Log) settle(was verified, anchored *Head) error {
 	l.tree.Store(&view)
 	l.durable.Store(size)
 	l.written.Store(size)
+	l.verifyTo = uint64(was.resumed)
 	l.id = was.id
 	l.clock = events.NewClock(was.time, l.opts.Now)
 	return nil
@@ -386,7 +421,13 @@ type chain struct {
 	time  time.Time
 	heads map[events.Stream]head
 	lost  uint64 // headers that could not be read
+	// index, unless nil, is asked about streams whose head is not in heads: then the
+	// chain began behind the first event, or has forgotten.
+	index *database
 }
+
+// chainHeads is how many heads a chain with an index remembers.
+const chainHeads = 100_000
 
 func newChain(fleet string) *chain {
 	return &chain{fleet: fleet, heads: make(map[events.Stream]head)}
@@ -403,7 +444,17 @@ func (c *chain) lose() {
 // that record.
 func (c *chain) check(rec events.Record) error {
 	h := &rec.Header
-	was, lastTime := c.heads[h.Stream], c.time
+	was, known := c.heads[h.Stream]
+	lastTime := c.time
+	if !known && c.index != nil {
+		if len(c.heads) >= chainHeads {
+			clear(c.heads)
+		}
+		var err error
+		if was, err = c.indexed(h); err != nil {
+			return err
+		}
+	}
 	c.last, c.time = h.Position, h.Time
 	c.heads[h.Stream] = head{revision: h.Revision, leaf: rec.LeafHash}
 	wrong := func(format string, args ...any) error {
@@ -423,4 +474,28 @@ func (c *chain) check(rec events.Record) error {
 		return wrong("its time %s is before the previous event's %s", h.Time, lastTime)
 	}
 	return nil
+}
+
+// indexed is the head that the index has for an event's stream before the event.
+func (c *chain) indexed(h *events.Header) (head, error) {
+	entry := func(r events.Revision) (events.Position, events.Hash, error) {
+		v, found, err := c.index.Get(streamKey(nil, h.Stream, r))
+		if err == nil && !found {
+			err = fmt.Errorf("the index lacks revision %d of stream %s", r, h.Stream)
+		}
+		if err != nil {
+			return 0, events.Hash{}, &events.CorruptError{Position: h.Position, Detail: err.Error()}
+		}
+		return parseStreamValue(v)
+	}
+	switch p, _, err := entry(h.Revision); {
+	case err != nil:
+		return head{}, err
+	case p != h.Position:
+		return head{}, &events.CorruptError{Position: h.Position, Detail: fmt.Sprintf("the index has revision %d of stream %s at position %d", h.Revision, h.Stream, p)}
+	case h.Revision <= 1:
+		return head{}, nil
+	}
+	_, leaf, err := entry(h.Revision - 1)
+	return head{revision: h.Revision - 1, leaf: leaf}, err
 }

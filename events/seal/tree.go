@@ -97,3 +97,68 @@ type View struct {
 	// right has the first Size>>(8*level) mod 256 hashes of the level's last tile.
 	right [TileLevels][]events.Hash
 }
+
+// RestoreTree makes the tree of the first size events again from its full tiles,
+// reading a few hundred of them however many there are. leaf returns the leaf hash
+// of an event, tile the TileBytes bytes of a full tile. Nothing vouches for what they
+// return but the root, which the caller knows from elsewhere.
+func RestoreTree(size uint64, leaf func(events.Position) (events.Hash, error), tile func(level int, n uint64) ([]byte, error)) (Tree, error) {
+	var t Tree
+	for level := range TileLevels {
+		nodes := size >> (TileHeight * level)
+		begin := nodes / TileWidth * TileWidth
+		if nodes == 0 {
+			break
+		}
+		right := make([]events.Hash, 0, TileWidth)
+		for n := begin; n < nodes; n++ {
+			node, err := restoredNode(level, n, leaf, tile)
+			if err != nil {
+				return Tree{}, err
+			}
+			right = append(right, node)
+		}
+		if len(right) == 0 {
+			continue // the next leaf begins a new tile, as put has it
+		}
+		t.right[level] = right
+		// The perfect subtrees on the edge that lie within this tile, the largest first.
+		for bit, from := TileHeight-1, 0; bit >= 0; bit-- {
+			if len(right)>>bit&1 == 1 {
+				t.edge.nodes[TileHeight*level+bit] = perfectRoot(right[from : from+1<<bit])
+				from += 1 << bit
+			}
+		}
+	}
+	t.edge.size = size
+	return t, nil
+}
+
+// restoredNode is node n at the lowest level of the tiles of a level.
+func restoredNode(level int, n uint64, leaf func(events.Position) (events.Hash, error), tile func(level int, n uint64) ([]byte, error)) (events.Hash, error) {
+	if level == 0 {
+		return leaf(events.Position(n + 1))
+	}
+	b, err := tile(level-1, n)
+	if err != nil {
+		return events.Hash{}, err
+	}
+	if len(b) != TileBytes {
+		return events.Hash{}, &events.CorruptError{Position: Tile{Level: level - 1, N: n}.First(), Detail: fmt.Sprintf("%v has %d bytes", Tile{Level: level - 1, N: n}, len(b))}
+	}
+	hashes := make([]events.Hash, TileWidth)
+	for i := range hashes {
+		copy(hashes[i][:], b[i*len(events.Hash{}):])
+	}
+	return perfectRoot(hashes), nil
+}
+
+// perfectRoot is the root of a perfect subtree with these nodes at its lowest
+// level.
+func perfectRoot(nodes []events.Hash) events.Hash {
+	if len(nodes) == 1 {
+		return nodes[0]
+	}
+	half := len(nodes) / 2
+	return nodeHash(perfectRoot(nodes[:half]), perfectRoot(nodes[half:]))
+}
