@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
@@ -130,6 +131,7 @@ type pebbleLogger struct {
 	// Pebble ends a flush of nothing with an error too, but reports that one no
 	// further.
 	flushEnded, flushing atomic.Pointer[error]
+	told                 atomic.Int64 // when a background error was last told, in ns
 	// opening is true while the database is opened. What was in the WAL is written to
 	// tables then, and nobody is there yet who could wait for space.
 	opening atomic.Bool
@@ -160,9 +162,16 @@ func (l *pebbleLogger) flushEnd(info pebble.FlushInfo) {
 	l.flushing.Store(nil)
 }
 
+// backgroundTold is how often it is told that background work fails: a full disk
+// makes it fail ten times a second.
+const backgroundTold = 10 * time.Second
+
 // backgroundError takes what Pebble could not do. Pebble tries again, for ever.
 func (l *pebbleLogger) backgroundError(err error) {
-	l.log.Error("Pebble: background work failed", "error", err)
+	now := time.Now().UnixNano()
+	if told := l.told.Load(); now-told > int64(backgroundTold) && l.told.CompareAndSwap(told, now) {
+		l.log.Error("Pebble: background work failed", "error", err)
+	}
 	// Appends would soon wait for a flush that always fails. On a full disk they
 	// are refused before, and space may come back.
 	ended := l.flushEnded.Load()
