@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -30,13 +31,31 @@ type verdict struct {
 // matters: the audit comes last and must agree.
 func examine(t *testing.T, disk *vfs.MemFS) (v verdict) {
 	t.Helper()
-	l, err := pebblelog.Open("data", options(clone(t, disk)))
+	return examineWith(t, disk, nil)
+}
+
+// examineWith is examine with a fold, which a snapshot may be taken up for: what was
+// passed over then is awaited.
+func examineWith(t *testing.T, disk *vfs.MemFS, fold events.Fold) (v verdict) {
+	t.Helper()
+	opts := options(clone(t, disk))
+	opts.Fold = fold
+	l, err := pebblelog.Open("data", opts)
 	switch {
 	case errors.As(err, &v.damage):
 	case err != nil:
 		v.openErr = err
 	default:
-		mustClose(t, l)
+		limit := time.Now().Add(20 * time.Second)
+		for done, of := l.Verified(); done < of && l.Degraded() == nil; done, of = l.Verified() {
+			if time.Sleep(time.Millisecond); time.Now().After(limit) {
+				t.Fatalf("%d of %d events were verified, and no more", done, of)
+			}
+		}
+		if lost, ok := errors.AsType[*events.ReadOnlyError](l.Degraded()); ok {
+			v.damage = &pebblelog.DamagedError{Dir: "data", Position: lost.Lost, Detail: lost.Detail}
+		}
+		_ = l.Close() // it says what is wrong once more
 	}
 	v.audit, v.readErr = pebblelog.ReadForAudit("data", options(disk), func(p events.Position, r events.Record, err error) error {
 		if err != nil {

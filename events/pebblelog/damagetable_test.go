@@ -31,6 +31,7 @@ var fileKinds = []fileKind{
 	{"manifest", func(p string) bool { return strings.Contains(p, "/MANIFEST-") }},
 	{"marker", func(p string) bool { return strings.Contains(p, "/marker.") }},
 	{"options", func(p string) bool { return strings.Contains(p, "/OPTIONS-") }},
+	{"snapshot", func(p string) bool { return strings.HasPrefix(p, "data/snapshots/") }},
 	{"lock", func(p string) bool { return strings.HasSuffix(p, "/LOCK") }},
 }
 
@@ -77,9 +78,9 @@ func TestDamageTable(t *testing.T) {
 		table[kind][damage][o]++
 	}
 
-	// Two moments of one log, with several tables; what was appended last lies in the
-	// WAL, or has been flushed by the start after it.
-	for _, flushed := range []bool{false, true} {
+	// Moments of one log, with several tables: what was appended last lies in the WAL,
+	// or has been flushed by the start after it; or a start begins behind a snapshot.
+	for _, moment := range []string{"in the WAL", "flushed", "snapshot"} {
 		disk := vfs.NewMem()
 		l := mustOpen(t, options(disk))
 		acked := fill(t, l, 30)
@@ -97,10 +98,19 @@ func TestDamageTable(t *testing.T) {
 		l = mustOpen(t, options(disk))
 		acked = append(acked, fill(t, l, 300)...)
 		mustClose(t, l)
-		if flushed {
+		newFold := func() *tally { return nil }
+		switch moment {
+		case "flushed":
 			mustClose(t, mustOpen(t, options(disk)))
+		case "snapshot":
+			newFold = func() *tally { return &tally{version: "1"} }
+			f := newFold()
+			l = mustOpen(t, tallied(disk, f))
+			f.write(t, l)
+			acked = append(acked, fill(t, l, 20)...)
+			mustClose(t, l)
 		}
-		if v := examine(t, clone(t, disk)); !v.intact(acked) {
+		if v := examineWith(t, clone(t, disk), foldOf(newFold())); !v.intact(acked) {
 			t.Fatalf("undamaged, the verdict is %+v", v)
 		}
 		paths := allFiles(t, disk, "data")
@@ -114,8 +124,8 @@ func TestDamageTable(t *testing.T) {
 					if did == "" {
 						break // it cannot be done to this file
 					}
-					what := fmt.Sprintf("seed %d, flushed %v: %s: %s", seed, flushed, path, did)
-					seen(kind, damage, judge(t, what, d, acked))
+					what := fmt.Sprintf("seed %d, %s: %s: %s", seed, moment, path, did)
+					seen(kind, damage, judge(t, what, d, acked, newFold()))
 					if damage == "removed" || damage == "an older copy" {
 						break // there is one way
 					}
@@ -218,9 +228,9 @@ func inflict(t *testing.T, rng *rand.Rand, d, earlier *vfs.MemFS, paths []string
 }
 
 // judge fails the test unless the damage to d is harmless or found.
-func judge(t *testing.T, what string, d *vfs.MemFS, acked []events.Record) outcome {
+func judge(t *testing.T, what string, d *vfs.MemFS, acked []events.Record, fold *tally) outcome {
 	t.Helper()
-	v := examine(t, d)
+	v := examineWith(t, d, foldOf(fold))
 	// Opened for reading it shows a beginning of what was acknowledged, and says where
 	// that ends, or it does not open.
 	if r, err := pebblelog.OpenReadOnly("data", options(clone(t, d))); err == nil {
@@ -254,6 +264,16 @@ func judge(t *testing.T, what string, d *vfs.MemFS, acked []events.Record) outco
 		}
 		return toldAudit
 	case v.intact(acked):
+		if fold != nil {
+			want := tally{}
+			publish, err := want.Stage(acked)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if publish(); fold.sum != want.sum || fold.last != want.last {
+				t.Fatalf("%s: the fold is at %d, with another state", what, fold.last)
+			}
+		}
 		// Appends go on, and what is there then is whole.
 		l := mustOpen(t, options(d))
 		fill(t, l, 3)
@@ -265,6 +285,14 @@ func judge(t *testing.T, what string, d *vfs.MemFS, acked []events.Record) outco
 	}
 	t.Fatalf("%s: %d of %d events are there, and nobody says so", what, len(v.records), len(acked))
 	return harmless
+}
+
+// foldOf is f as a fold, nil if there is none.
+func foldOf(f *tally) events.Fold {
+	if f == nil {
+		return nil
+	}
+	return f
 }
 
 // drawTable is the table for people: a row for each kind of file.
