@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -45,6 +46,8 @@ type Agent struct {
 	outbox  *outbox
 	started started
 	lock    *os.File // of the state directory; Run gives it back
+	// hashesOnly is what was last known of Client.HashesOnly.
+	hashesOnly atomic.Bool
 	// records are the runs that no task asked for.
 	records *Records
 	offers  *offers
@@ -150,6 +153,9 @@ func (a *Agent) takeOffers(ctx context.Context) error {
 	s := Subscription{
 		Path: Path("v1", "machines", a.cfg.Machine, "offers"),
 		Connected: func() {
+			if !welcome {
+				giveBack()
+			}
 			welcome = true
 			a.log.Info("taking offers", "machine", a.cfg.Machine, "relay", a.client.Address())
 		},

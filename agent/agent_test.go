@@ -46,6 +46,7 @@ type world struct {
 	state  string // the agent's state directory
 	front  atomic.Pointer[front]
 	log    *safeBuffer
+	drain  time.Duration
 	ahead  atomic.Int64 // ns by which the relay's clock is ahead of the machine's
 }
 
@@ -150,7 +151,7 @@ func (w *world) agentAs(client *agent.Client) (stop func()) {
 		w.Fatal(err)
 	}
 	a, err := agent.New(client, agent.Config{
-		Machine: "m1", Policy: policy, StateDir: w.state, Version: "test", Logger: slog.New(slog.NewTextHandler(w.log, nil)),
+		Machine: "m1", Policy: policy, StateDir: w.state, Version: "test", Drain: w.drain, Logger: slog.New(slog.NewTextHandler(w.log, nil)),
 	})
 	if err != nil {
 		w.Fatal(err)
@@ -166,6 +167,16 @@ func (w *world) agentAs(client *agent.Client) (stop func()) {
 	})
 	w.Cleanup(stop)
 	return stop
+}
+
+// newAgent makes an agent that is not run.
+func (w *world) newAgent() error {
+	client, err := agent.NewClient(w.server.URL, w.token)
+	if err != nil {
+		w.Fatal(err)
+	}
+	_, err = agent.New(client, agent.Config{Machine: "m1", StateDir: w.state, Logger: slog.New(slog.DiscardHandler)})
+	return err
 }
 
 func (w *world) submit(script string) (task string) {

@@ -76,6 +76,20 @@ func (c *Client) Report(ctx context.Context, task string, attempt int, e events.
 	return err
 }
 
+// HashesOnly reports whether the fleet keeps hashes of outputs only: then their
+// tails stay on this machine.
+func (c *Client) HashesOnly(ctx context.Context) (bool, error) {
+	resp, err := c.Do(ctx, Request{Method: http.MethodGet, Path: Path("v1", "settings"), Once: true})
+	if err != nil {
+		return false, err
+	}
+	var settings struct {
+		Output string `json:"output"`
+	}
+	err = resp.Decode(&settings)
+	return settings.Output == "hash_only", err
+}
+
 // claim claims o, for as long as it takes to get an answer. ok is false if there
 // is nothing to run.
 func (a *Agent) claim(ctx context.Context, o offer) (c Claim, ok bool) {
@@ -142,6 +156,15 @@ func (a *Agent) attempt(ctx context.Context, c Claim) {
 	beats, stopBeats := context.WithCancel(held)
 	var beating sync.WaitGroup
 	beating.Go(func() { a.heartbeats(beats, c, letGo) })
+	// While it runs: what the fleet keeps of outputs. Without an answer it is what was
+	// known; the relay drops what it is not to keep, so that nothing rests on it.
+	beating.Go(func() {
+		ask, cancel := context.WithTimeout(held, 2*time.Second)
+		defer cancel()
+		if only, err := a.client.HashesOnly(ask); err == nil {
+			a.hashesOnly.Store(only)
+		}
+	})
 	mark := NewKey()
 	// Before the command: what it starts is found by the mark, should the agent be
 	// killed. Without a disk for it that is all that is lost.
@@ -160,6 +183,9 @@ func (a *Agent) attempt(ctx context.Context, c Claim) {
 	env.Memory = a.memory.Append(events.MemoryRecord{Envelope: env, Argv: c.Command.Argv, Tags: c.Command.Tags, TaskID: c.TaskID})
 	if !env.Memory.Written {
 		log.Error("the run could not be remembered on this machine", "reason", env.Memory.ReasonCode, "state", a.cfg.StateDir)
+	}
+	if a.hashesOnly.Load() {
+		env = env.WithoutTails()
 	}
 	// A crash here leaves a record of a run that the relay will call lost.
 	a.outbox.put(unreported{TaskID: c.TaskID, Attempt: c.Attempt, Envelope: env, Key: NewKey()})

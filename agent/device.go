@@ -153,17 +153,18 @@ func (f deviceFile) write(dir, name string) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(filepath.Join(dir, name), append(b, '\n'))
+	return writeFile(filepath.Join(dir, name), append(b, '\n'), true)
 }
 
-// writeFile makes a file that is there whole, and durable, or not at all.
-func writeFile(name string, content []byte) error {
+// writeFile makes a file that is there whole or not at all, also after a loss of
+// power if durable is true.
+func writeFile(name string, content []byte, durable bool) error {
 	f, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.new") // of mode 0600
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
-	if err == nil {
+	if err == nil && durable {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err == nil {
@@ -172,6 +173,9 @@ func writeFile(name string, content []byte) error {
 	if err != nil {
 		_ = os.Remove(f.Name()) // of no use to anybody
 		return err
+	}
+	if !durable {
+		return nil
 	}
 	return syncDir(filepath.Dir(name))
 }

@@ -53,8 +53,9 @@ func NewRecords(dir string, log *slog.Logger) *Records {
 }
 
 // Put keeps a record until a relay has answered for it, and returns its key. The
-// record is kept as it is sent: without secrets, in UTF-8.
-func (r *Records) Put(actor string, rec events.MemoryRecord) (key string, err error) {
+// record is kept as it is sent: without secrets, in UTF-8. If durable is true it
+// outlives a loss of power; one that is sent at once need not.
+func (r *Records) Put(actor string, rec events.MemoryRecord, durable bool) (key string, err error) {
 	rec = secrets.MaskRecord(rec)
 	argv := make([]string, len(rec.Argv))
 	for i, w := range rec.Argv {
@@ -69,7 +70,7 @@ func (r *Records) Put(actor string, rec events.MemoryRecord) (key string, err er
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {
 		return "", err
 	}
-	return u.Key, writeFile(filepath.Join(r.dir, u.Key+".json"), b)
+	return u.Key, writeFile(filepath.Join(r.dir, u.Key+".json"), b, durable)
 }
 
 // Send sends at most limit of the actor's records, oldest first; first those with

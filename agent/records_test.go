@@ -46,7 +46,7 @@ func TestRecordsAreSentOnce(t *testing.T) {
 	records := agent.NewRecords(w.state, slog.New(slog.NewTextHandler(w.log, nil)))
 	put := func(actor string, rec events.MemoryRecord) {
 		t.Helper()
-		if _, err := records.Put(actor, rec); err != nil {
+		if _, err := records.Put(actor, rec, true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -116,7 +116,7 @@ func TestRecordsThatCannotBeSent(t *testing.T) {
 	bad := offlineRecord("ls")
 	bad.Machine = "m2"
 	for _, rec := range []events.MemoryRecord{bad, offlineRecord("pwd")} {
-		if _, err := records.Put("m1", rec); err != nil {
+		if _, err := records.Put("m1", rec, false); err != nil {
 			t.Fatal(err)
 		}
 	}

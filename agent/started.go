@@ -34,6 +34,7 @@ type started struct {
 	log *slog.Logger
 }
 
+// put notes r. It is of use as long as the processes are: a loss of power ends both.
 func (s started) put(r running) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return err
@@ -42,7 +43,7 @@ func (s started) put(r running) error {
 	if err != nil {
 		return err
 	}
-	return writeFile(s.file(r.Mark), b)
+	return writeFile(s.file(r.Mark), b, false)
 }
 
 func (s started) file(mark string) string { return filepath.Join(s.dir, mark+".json") }

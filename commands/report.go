@@ -241,15 +241,8 @@ func checkEnvelope(e events.Envelope, machine string, limits projections.Setting
 // keepOutput drops the tails where the fleet keeps hashes only.
 func keepOutput(e *events.Envelope, s projections.Settings) {
 	if s.Output == projections.HashOnly {
-		*e = withoutTails(*e)
+		*e = e.WithoutTails()
 	}
-}
-
-func withoutTails(e events.Envelope) events.Envelope {
-	for _, o := range []*events.Output{&e.Stdout, &e.Stderr} {
-		o.Tail, o.Truncated = "", o.Bytes > 0
-	}
-	return e
 }
 
 // sameReport reports whether an envelope, as it would be kept now, is the one that
@@ -259,8 +252,8 @@ func sameReport(now, kept events.Envelope) bool {
 	if sameJSON(now, kept) {
 		return true
 	}
-	bare := sameJSON(now, withoutTails(now)) || sameJSON(kept, withoutTails(kept))
-	return bare && sameJSON(withoutTails(now), withoutTails(kept))
+	bare := sameJSON(now, now.WithoutTails()) || sameJSON(kept, kept.WithoutTails())
+	return bare && sameJSON(now.WithoutTails(), kept.WithoutTails())
 }
 
 // sameJSON reports whether two values are the same JSON. Data that has no

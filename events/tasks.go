@@ -140,6 +140,15 @@ type Envelope struct {
 	Reason string `json:"reason,omitzero"`
 }
 
+// WithoutTails is the envelope of a fleet that keeps hashes only: the tails stay on
+// the machine.
+func (e Envelope) WithoutTails() Envelope {
+	for _, o := range []*Output{&e.Stdout, &e.Stderr} {
+		o.Tail, o.Truncated = "", o.Bytes > 0
+	}
+	return e
+}
+
 // Output is one output stream of a command: all of it by size and hash, its end
 // as text.
 type Output struct {

@@ -20,7 +20,7 @@ func (a *app) benchCommand() *cobra.Command {
   fleetledger bench append --clients 64 --batch 100 --rounds 5
   fleetledger bench fleet --out bench-fleet
   fleetledger bench soak --duration 10m`,
-		a.benchAppendCommand(), a.benchFleetCommand(), a.benchGrowthCommand(), a.benchSoakCommand(),
+		a.benchAppendCommand(), a.benchFleetCommand(), a.benchGrowthCommand(), a.benchSoakCommand(), a.benchRunCommand(), a.benchAgentCommand(),
 		a.benchReferenceCommand(), a.benchOffsetServeCommand())
 }
 
@@ -230,9 +230,12 @@ func compared(c load.Comparison) appendComparison {
 	}
 }
 
-func (r benchReport) print(p printer) {
-	m := r.Machine
+func (m benchMachine) print(p printer) {
 	p.f("%d cores, %s, %s; a 4 KiB write and its sync: %.3f ms (median)\n", m.Cores, m.System, m.Go, m.SyncMS)
+}
+
+func (r benchReport) print(p printer) {
+	r.Machine.print(p)
 	requests := "one event a request"
 	if r.Batch > 1 {
 		requests = fmt.Sprintf("%d events a request", r.Batch)

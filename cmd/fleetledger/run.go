@@ -48,6 +48,7 @@ type localRun struct {
 	shown           []string // argv without its secrets: what is asked and sent
 	tried           string
 	outOfReach      error // why no relay answered
+	hashesOnly      bool  // the fleet keeps no tails
 	question        gateQuestion
 	version         string
 	stderr          printer
@@ -204,11 +205,17 @@ func (e *exitStatus) Error() string { return fmt.Sprintf("exit code %d", e.code)
 
 func (r *localRun) run(ctx context.Context) error {
 	r.memory, r.records = runner.NewMemory(r.state), agent.NewRecords(r.state, r.log)
+	// First: git takes as long as the gate, and to know a secret takes a moment too.
+	var placing sync.WaitGroup
+	var placeErr error
+	placing.Go(func() { r.place, placeErr = runner.Here(ctx) })
 	r.shown, _ = secrets.MaskArgv(r.argv)
 	for i, w := range r.shown {
 		r.shown[i] = strings.ToValidUTF8(w, "\uFFFD")
 	}
-	if err := r.look(ctx); err != nil {
+	err := r.look(ctx)
+	placing.Wait()
+	if err := errors.Join(err, placeErr); err != nil {
 		return err
 	}
 	if r.gate == events.GateOffline {
@@ -240,31 +247,33 @@ func (r *localRun) run(ctx context.Context) error {
 // gatePatience is how long a relay may take to answer before it counts as away.
 const gatePatience = 3 * time.Second
 
-// look asks all that can be asked before the command, at once: the gate, what was
-// tried, and where this is.
+// look asks all that is asked before the command, at once: the gate, what was
+// tried, and what the fleet keeps.
 func (r *localRun) look(ctx context.Context) (err error) {
-	var work sync.WaitGroup
-	var placeErr error
 	dir, _ := os.Getwd() // its failure is runner.Here's
 	dir, _ = secrets.Mask(strings.ToValidUTF8(dir, "\uFFFD"))
 	r.question = gateQuestion{Argv: r.shown, Cwd: dir}
-	work.Go(func() { r.place, placeErr = runner.Here(ctx) })
 	if r.client == nil {
 		r.gate = events.GateOffline
-	} else {
-		ask, cancel := context.WithTimeout(ctx, gatePatience)
-		defer cancel()
-		if !r.quiet {
-			work.Go(func() { r.tried = r.askTried(ask) })
-		}
-		err = r.askGate(ask)
-		if away(err) {
-			r.outOfReach, r.gate, err = err, events.GateOffline, nil
-			cancel()
-		}
+		return nil
+	}
+	ask, cancel := context.WithTimeout(ctx, gatePatience)
+	defer cancel()
+	var work sync.WaitGroup
+	if !r.quiet {
+		work.Go(func() { r.tried = r.askTried(ask) })
+	}
+	work.Go(func() {
+		// Without an answer the relay drops them.
+		r.hashesOnly, _ = r.client.HashesOnly(ask)
+	})
+	err = r.askGate(ask)
+	if away(err) {
+		r.outOfReach, r.gate, err = err, events.GateOffline, nil
+		cancel()
 	}
 	work.Wait()
-	return errors.Join(err, placeErr)
+	return err
 }
 
 // away reports whether no relay answered that could decide.
@@ -450,7 +459,10 @@ func (r *localRun) remember(ctx context.Context, env events.Envelope) {
 	if !rec.Memory.Written {
 		r.stderr.f("fleetledger run: not remembered on this machine: %s (%s)\n", rec.Memory.ReasonCode, visible(r.state))
 	}
-	key, err := r.records.Put(r.actor, rec)
+	if r.hashesOnly {
+		rec.Envelope = rec.Envelope.WithoutTails()
+	}
+	key, err := r.records.Put(r.actor, rec, r.gate == events.GateOffline)
 	if err != nil && r.gate == events.GateOffline {
 		r.stderr.f("fleetledger run: this run cannot be sent later: %s\n", visible(err.Error()))
 		return

@@ -112,6 +112,9 @@ type Usage struct {
 // the system does not tell.
 func (p *Process) Usage() (Usage, error) { return usage(p.pid) }
 
+// UsageOf is Usage for a process that was started otherwise.
+func UsageOf(pid int) (Usage, error) { return usage(pid) }
+
 // endTime is how long a server that fails may take to be gone.
 const endTime = time.Second
 
