@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +30,9 @@ const (
 	// allowName is the file in the state directory that lists programs, one a line.
 	allowName = "allow"
 )
+
+// runMemory is how much run may have in use before it collects what it can.
+const runMemory = 64 << 20
 
 // localRun is a run of the command run.
 type localRun struct {
@@ -85,6 +89,12 @@ gate: offline, and is sent by the next run or agent that reaches the server.`),
   fleetledger run --approval 0193b2c5-7d3e-7c11-9f2a-3b6c0e8d4a51 -- make deploy`,
 		Args: cobra.MinimumNArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
+			if os.Getenv("GOGC") == "" {
+				// It lives for milliseconds around the command, and allocates little: what
+				// would be collected is worth less than looking for it.
+				debug.SetGCPercent(-1)
+				debug.SetMemoryLimit(runMemory)
+			}
 			r.argv, r.stderr, r.version = args, printer{a.err}, version()
 			r.log = a.newLogger(slog.LevelWarn)
 			r.stdin, r.out, r.err = os.Stdin, os.Stdout, os.Stderr

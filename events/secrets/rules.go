@@ -1,7 +1,6 @@
 package secrets
 
 import (
-	"fmt"
 	"iter"
 	"math"
 	"regexp"
@@ -9,9 +8,6 @@ import (
 	"strings"
 	"sync"
 	"unicode/utf8"
-
-	"github.com/pelletier/go-toml/v2"
-	"github.com/zricethezav/gitleaks/v8/config"
 )
 
 // genericRule is the one that knows a secret by the name beside it.
@@ -48,37 +44,35 @@ type allowlist struct {
 	words   []string              // in lower case
 }
 
-// ruleFile is the form of gitleaks' rules.
+// ruleFile are gitleaks' rules as its configuration has them.
 type ruleFile struct {
-	AllowList ruleFileAllow `toml:"allowlist"`
-	Rules     []struct {
-		ID          string          `toml:"id"`
-		Regex       string          `toml:"regex"`
-		Path        string          `toml:"path"`
-		SecretGroup int             `toml:"secretGroup"`
-		Entropy     float64         `toml:"entropy"`
-		Keywords    []string        `toml:"keywords"`
-		Allowlists  []ruleFileAllow `toml:"allowlists"`
-	} `toml:"rules"`
+	AllowList ruleFileAllow
+	Rules     []ruleFileRule
+}
+
+type ruleFileRule struct {
+	ID          string
+	Regex       string
+	Path        string
+	SecretGroup int
+	Entropy     float64
+	Keywords    []string
+	Allowlists  []ruleFileAllow
 }
 
 type ruleFileAllow struct {
-	Condition   string   `toml:"condition"`
-	Paths       []string `toml:"paths"`
-	RegexTarget string   `toml:"regexTarget"`
-	Regexes     []string `toml:"regexes"`
-	StopWords   []string `toml:"stopwords"`
+	Condition   string
+	Paths       []string
+	RegexTarget string
+	Regexes     []string
+	StopWords   []string
 }
 
-// load reads the rules from gitleaks' module, whose version is in go.mod: what
-// is wrong with them is wrong in every run, and a test shows it.
+// load makes the rules ready. An expression that does not compile is wrong in every
+// run, and a test shows it.
 func load() *ruleSet {
-	var file ruleFile
-	if err := toml.Unmarshal([]byte(config.DefaultConfig), &file); err != nil {
-		panic(fmt.Sprintf("the rules in gitleaks' module cannot be read: %v", err))
-	}
 	s := &ruleSet{}
-	s.allowed = appendAllow(nil, file.AllowList)
+	s.allowed = appendAllow(nil, gitleaks.AllowList)
 	index := map[string]uint16{}
 	add := func(r rule, keywords []string) {
 		for _, k := range keywords {
@@ -96,7 +90,7 @@ func load() *ruleSet {
 		}
 		s.list = append(s.list, r)
 	}
-	for _, f := range file.Rules {
+	for _, f := range gitleaks.Rules {
 		// A rule for files of some name says nothing about other text.
 		if f.Path != "" || f.Regex == "" {
 			continue

@@ -4,13 +4,12 @@
 //	for _, f := range secrets.Find(line) { … }      // what is where
 //	tail, n := secrets.Mask(output)                  // [secret:github-pat] in its place
 //
-// The rules are those that gitleaks carries in its module, read from there, and
-// the few of own.go. The engine is ours, for three reasons: gitleaks' detector
+// The rules are those that gitleaks carries in its module, kept as Go in gitleaks.go,
+// which a test holds to the module, and the few of own.go. The engine is ours, for three reasons: gitleaks' detector
 // tells the line of a finding where masking needs its bytes, lets whoever writes
 // "gitleaks:allow" beside a secret through, and needs 100 ms to compile all its
-// expressions and archive readers for a dozen formats in the program. Here the
-// rules are read when something is first asked, and an expression is compiled
-// when a word that it needs first occurs.
+// expressions and archive readers for a dozen formats in the program. Here an
+// expression is compiled when a word that it needs first occurs.
 //
 // The answer depends on the text alone. A secret without a known form, such as
 // a password that is a plain word, is found by nobody.
