@@ -17,14 +17,19 @@ import (
 )
 
 // Remember sends a finished run that no task asked for. With the same key it is
-// recorded once. It is tried once.
+// recorded once. It is tried once. A record that would wait for an approval is
+// refused, as a *Problem.
 func (c *Client) Remember(ctx context.Context, r events.MemoryRecord, key string) error {
-	_, err := c.Do(ctx, Request{
+	resp, err := c.Do(ctx, Request{
 		Method: http.MethodPost, Path: Path("v1", "memory"), Key: key, Once: true,
 		Body: struct {
 			Record events.MemoryRecord `json:"record"`
 		}{r},
 	})
+	if err == nil && resp.Status == http.StatusAccepted {
+		return &Problem{Status: http.StatusConflict, Code: "WAITS_FOR_APPROVAL",
+			Detail: "a rule has every record of this machine wait for an approval, which a program cannot: fleetledger memory record FILE --approval ID"}
+	}
 	return err
 }
 

@@ -102,6 +102,11 @@ type limitsReply struct {
 	SQL        int `json:"sql_bytes" doc:"Of all values of an answer."`
 	SQLSeconds int `json:"sql_s"`
 
+	PairingExpires         int `json:"pairing_expires_s" doc:"The longest that a pairing code can be redeemed."`
+	PairingExpiresStandard int `json:"pairing_expires_s_default"`
+	Signatures             int `json:"signatures" doc:"Requests signed by one device within signature_life_s; past that 429."`
+	SignatureLife          int `json:"signature_life_s"`
+
 	ApprovalsPerMinute      int `json:"approvals_per_minute" doc:"Opened, per derivation root."`
 	ApprovalsPending        int `json:"approvals_pending" doc:"Per derivation root."`
 	FleetApprovalsPerMinute int `json:"fleet_approvals_per_minute"`
@@ -119,6 +124,8 @@ func (c *call) limits() (limitsReply, error) {
 		BlockField: commands.MaxBlockField, BlockParents: commands.MaxBlockParents, BlockAncestors: commands.MaxBlockAncestors,
 		SQLRows: sqlview.AskRows, SQL: sqlview.AskBytes, SQLSeconds: int(sqlview.AskTime / time.Second),
 		BlockFile: commands.MaxBlockFile, Cited: commands.MaxCited,
+		PairingExpires: commands.MaxPairingSeconds, PairingExpiresStandard: commands.StandardPairingSeconds,
+		Signatures: maxSignatures, SignatureLife: int(signatureLife / time.Second),
 		ApprovalsPerMinute: s.ApprovalsPerMinute, ApprovalsPending: s.ApprovalsPending, FleetApprovalsPerMinute: s.FleetApprovalsPerMinute,
 		FleetApprovalsPending: s.FleetApprovalsPending, DenialsPerMinute: s.DenialsPerMinute,
 	}, nil

@@ -3,16 +3,19 @@ package relay
 import (
 	"bytes"
 	"io"
+	"strconv"
 	"time"
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/projections"
 )
 
 // pairBody makes a pairing code. The levels are plain integers here, as those of
 // registerBody.
 type pairBody struct {
 	ID             string   `json:"id" doc:"The machine: [a-z0-9][a-z0-9._-]{0,63}. It is registered if it is not yet."`
+	Kind           string   `json:"kind,omitzero" enum:"machine" doc:"May be left out: a device is a machine's."`
 	AuthorityLevel *int     `json:"authority_level,omitzero" doc:"0 to 100; if left out its parent's, or 0." nullable:"false"`
 	Scopes         []string `json:"scopes,omitzero" doc:"At most one."`
 	Parent         string   `json:"parent,omitzero" doc:"The actor that it acts under."`
@@ -24,15 +27,20 @@ func (b *pairBody) decodeBody(_ string, raw []byte) error {
 	if err := events.DecodeStrict(raw, b); err != nil {
 		return err
 	}
+	if b.Kind != "" && b.Kind != string(events.Machine) {
+		return invalidFields(events.Problem{Path: "/kind", Code: "UNKNOWN_KIND", Detail: "is " + strconv.Quote(b.Kind) + ": a device is paired for a machine"})
+	}
 	return refuseNull(raw, "authority_level", "cap", "expires_s")
 }
 
 type pairReply struct {
-	PairingID string    `json:"pairing_id" doc:"What DELETE /v1/actors/{id}/tokens/{token_id} takes to end the code, and later the device."`
-	Code      *string   `json:"code" doc:"Shown this once: null when the request is repeated."`
-	Machine   string    `json:"machine"`
-	ExpiresAt time.Time `json:"expires_at"`
-	Receipt   receipt   `json:"receipt"`
+	PairingID string  `json:"pairing_id" doc:"What DELETE /v1/actors/{id}/tokens/{token_id} takes to end the code, and later the device."`
+	Code      *string `json:"code" doc:"Shown this once: null when the request is repeated."`
+	Machine   string  `json:"machine"`
+	// Actor is the machine as it is registered.
+	Actor     actorReply `json:"actor"`
+	ExpiresAt time.Time  `json:"expires_at"`
+	Receipt   receipt    `json:"receipt" doc:"Of the code; the registration, if there was one, is in the same append."`
 }
 
 func (c *call) pairMachine(in pairBody) (pairReply, error) {
@@ -46,7 +54,14 @@ func (c *call) pairMachine(in pairBody) (pairReply, error) {
 		ID: in.ID, AuthorityLevel: levelIn(in.AuthorityLevel), Scopes: in.Scopes, Parent: in.Parent, Cap: levelIn(in.Cap), ExpiresSeconds: expires,
 	})
 	e, rec, err := recorded[events.TokenIssued](res, err)
-	return pairReply{e.TokenID, orNull(res.Secret), e.Actor, e.ExpiresAt, receiptOf(rec)}, err
+	if err != nil {
+		return pairReply{}, err
+	}
+	auth, err := projections.LoadAuthority(c.ctx(), c.ledger.Log(), rec.Header.Position)
+	if err != nil {
+		return pairReply{}, err
+	}
+	return pairReply{e.TokenID, orNull(res.Secret), e.Actor, actorAt(auth, auth.Actor(e.Actor)), e.ExpiresAt, receiptOf(rec)}, nil
 }
 
 type redeemBody struct {

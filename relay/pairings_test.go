@@ -34,7 +34,7 @@ func newDeviceKey(t *testing.T) (public string, private ed25519.PrivateKey) {
 // pair makes m1 and pairs a device of it.
 func (f *fleet) pair() *device {
 	f.t.Helper()
-	code := f.do("root", "POST", "/v1/pairings", `{"id":"m1","authority_level":10}`).want(201).text("code")
+	code := f.do("root", "POST", "/v1/pairings", `{"id":"m1","kind":"machine","authority_level":10}`).want(201).text("code")
 	return f.redeem(code)
 }
 
@@ -73,7 +73,7 @@ func TestPairing(t *testing.T) {
 	f := newFleet(t).people()
 	public, key := newDeviceKey(t)
 	made := f.do("di", "POST", "/v1/pairings", `{"id":"m9","authority_level":10,"scopes":[],"expires_s":60}`, "Idempotency-Key", "01939f5e-7a1b-7c3d-8e4f-0123456789ab").want(201).
-		has("machine", "m9", "receipt.stream", "tokens")
+		has("machine", "m9", "actor.kind", "machine", "actor.authority_level", "10", "receipt.stream", "tokens")
 	code := made.text("code")
 	again := f.unchanged(func() answer {
 		return f.do("di", "POST", "/v1/pairings", `{"id":"m9","authority_level":10,"scopes":[],"expires_s":60}`, "Idempotency-Key", "01939f5e-7a1b-7c3d-8e4f-0123456789ab")
@@ -138,7 +138,8 @@ func TestPairingRefusals(t *testing.T) {
 		{"di", `{"id":"m9","authority_level":null}`, "INVALID_FIELDS"},
 		{"di", `{"id":"m9","expires_s":0}`, "INVALID"},
 		{"di", `{"id":"m9","expires_s":604801}`, "INVALID"},
-		{"di", `{"id":"m9","kind":"machine"}`, "INVALID_FIELDS"},
+		{"di", `{"id":"m9","kind":"human"}`, "INVALID_FIELDS"},
+		{"di", `{"id":"m9","machine":"m9"}`, "INVALID_FIELDS"},
 		{"di", `{"id":"m9","scopes":["a","b"]}`, "INVALID"},
 	} {
 		if c.code == "" {
