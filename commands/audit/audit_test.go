@@ -127,6 +127,11 @@ func newFleet(t *testing.T) fleet {
 	all := consolidate("carl", commands.Consolidate{Text: "an old machine", Forgets: &events.Forgetting{Machine: "m1", ForAll: true}})
 	consolidate("ana", commands.Consolidate{Text: "again", Recalls: mine})
 	consolidate("olga", commands.Consolidate{Text: "again", Recalls: all})
+	do(l.AskGate(ctx, as("carl"), commands.AskGate{Action: "task.submit.carl", Command: jsontext.Value(`{"argv":["ls"]}`)}))
+	asked, _ := last.Has("gate.decided")
+	here := envelope
+	here.Machine = "carl"
+	do(l.RecordMemory(ctx, as("carl"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: here, Argv: []string{"ls"}, Gate: events.GateAllowed, GateID: asked.Header.ID}}))
 	section := commands.ReviseSection{Slug: "vet", Heading: "Vet", Text: "fails on m1", Evidence: []string{task}}
 	do(l.ReviseSection(ctx, as("carl"), section))
 	section.Slug = "lint"
@@ -469,6 +474,16 @@ func TestForgedDecisionsAreFound(t *testing.T) {
 		{"a section retired that is not there", "section.retired", 0, func(_ *events.Record, e events.Event) events.Event {
 			x := e.(events.SectionRetired)
 			x.Slug = "none"
+			return x
+		}},
+		{"a run that no gate allowed", "memory.recorded", 2, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.MemoryRecorded)
+			x.Record.GateID = "no-such-gate"
+			return x
+		}},
+		{"a run allowed by a gate about another machine", "memory.recorded", 2, func(_ *events.Record, e events.Event) events.Event {
+			x := e.(events.MemoryRecorded)
+			x.Record.Machine = "m1"
 			return x
 		}},
 		{"a device of another machine", "device.paired", 0, func(_ *events.Record, e events.Event) events.Event {

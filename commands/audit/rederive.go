@@ -67,6 +67,7 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 	case events.MemoryRecorded:
 		a.permit(r, e.Permit, "memory.record")
 		a.kept(r, e.Record.Envelope)
+		a.runGate(r, e.Record)
 	case events.ConclusionRecorded:
 		a.permit(r, e.Permit, "conclusion.record")
 		a.concluded(r)
@@ -232,6 +233,23 @@ func (a *auditor) paired(r events.Record, e events.DevicePaired) {
 	if !ok || t.Actor != e.Actor || e.Actor != r.Header.Actor || !r.Header.Time.Before(t.ExpiresAt) {
 		a.find(r, Decision, nil, e.TokenID, "%s paired a device for %s with a code that is not its own or had expired", r.Header.Actor, e.Actor)
 	}
+}
+
+// runGate holds a run to the gate that it says has allowed it.
+func (a *auditor) runGate(r events.Record, run events.MemoryRecord) {
+	if run.Gate != events.GateAllowed {
+		return
+	}
+	a.report.DecisionsRederived++
+	g := a.gates[events.GateStream(run.GateID)]
+	if g != nil && len(g.decided) == 1 {
+		dec := g.decided[0].Decision
+		allowed := dec.Verdict == events.Allow || g.approval != nil && g.approval.Spent
+		if allowed && dec.Actor == r.Header.Actor && dec.Action == "task.submit."+run.Machine {
+			return
+		}
+	}
+	a.find(r, Decision, events.GateAllowed, run.GateID, "no gate %s allowed %s to run on %s", run.GateID, r.Header.Actor, run.Machine)
 }
 
 func (a *auditor) gateDecided(r events.Record, e events.GateDecided) {
