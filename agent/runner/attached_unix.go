@@ -40,7 +40,7 @@ func (c Attached) start(cmd *exec.Cmd) (*wires, error) {
 
 func (c Attached) wire(cmd *exec.Cmd, w *wires, s *signals, later *[]func()) (err error) {
 	cmd.Stdin = c.Stdin
-	if isTerminal(c.Stdin) && isTerminal(c.Stdout) {
+	if isTerminal(c.Stdin) && isTerminal(c.Stdout) && !inBackground(c.Stdin) {
 		var own *os.File
 		if own, err = c.ownTerminal(w, s, later); err != nil {
 			return err
@@ -166,6 +166,13 @@ func (s *signals) forward(pid int) {
 func (s *signals) stop() {
 	signal.Stop(s.got)
 	close(s.over)
+}
+
+// inBackground reports whether the terminal is this program's and has another in
+// front (a shell's COMMAND &): whoever changes its mode then is stopped.
+func inBackground(terminal *os.File) bool {
+	group, err := unix.IoctlGetInt(int(terminal.Fd()), unix.TIOCGPGRP)
+	return err == nil && group != unix.Getpgrp()
 }
 
 // inForeground reports whether the terminal sends its signals to this program's
