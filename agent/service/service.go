@@ -142,7 +142,8 @@ func (s Service) giveState() error {
 	})
 }
 
-// Uninstall stops the service and takes its description away. Its state stays.
+// Uninstall stops the service and takes its description away. Its state stays. With
+// a *CommandError the file is gone, but the service may run on.
 func (s Service) Uninstall(ctx context.Context) (File, error) {
 	f, err := s.File()
 	if err != nil {
@@ -155,7 +156,10 @@ func (s Service) Uninstall(ctx context.Context) (File, error) {
 	if err := os.Remove(f.Path); err != nil {
 		return f, err
 	}
-	return f, errors.Join(stopped, each(ctx, s.forgetting()))
+	if stopped != nil {
+		return f, stopped
+	}
+	return f, each(ctx, s.forgetting())
 }
 
 func each(ctx context.Context, commands [][]string) error {

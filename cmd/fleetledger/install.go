@@ -116,6 +116,9 @@ has the machine's memory, what is not reported yet, and the key of its device.`,
 			if errors.Is(err, service.ErrNotInstalled) {
 				return tryNext(fmt.Errorf("there is no service %s: %s is not there", s.Name(), file.Path), "fleetledger agent uninstall --machine "+machine+" --system, or without it")
 			}
+			if c, ok := errors.AsType[*service.CommandError](err); ok {
+				return tryNext(fmt.Errorf("%s is gone, but the service may run on: %w", file.Path, err), strings.Join(c.Args, " "))
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", s.Name(), err)
 			}
