@@ -75,6 +75,7 @@ func TestFind(t *testing.T) {
 		{"a private key without its end", "x\n-----BEGIN RSA " + "PRIVATE KEY-----\n", strings.TrimRight(pemBody[:500], "\n"), "", "private-key-begin"},
 		{"a private key without its beginning", "", strings.TrimSuffix(pemBody[500:], "\n"), "\n-----END RSA " + "PRIVATE KEY-----\n", "private-key-end"},
 		{"a token of this ledger", "Authorization: Bearer default~ana~", made("token", 43, b64url), "\n", "fleetledger-token"},
+		{"a pairing code of this ledger", "fleetledger agent --pair default~m1~", made("pairing", 26, "abcdefghijkmnpqrstuvwxyz23456789"), " --allow go", "fleetledger-token"},
 		{"a token of this ledger in JSON", `{"token":"default~ana~`, made("token", 43, b64url), `"}`, "fleetledger-token"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
