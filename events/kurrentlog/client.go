@@ -14,6 +14,8 @@ import (
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"fleetledger/events"
 )
 
 // Schemes of a connection string. The client knows the old names only.
@@ -22,10 +24,28 @@ const (
 	schemeDiscover = "kurrentdb+discover"
 )
 
+// Connection is a connection string as it was read.
+type Connection struct {
+	cfg *esdb.Configuration
+	// prefix begins the names of the streams.
+	prefix string
+	text   string
+}
+
+func (c Connection) String() string { return Redact(c.text) }
+
+// Stream is the name of the stream that holds a fleet.
+func (c Connection) Stream(fleet string) string { return c.prefix + "-" + fleet }
+
+// prefixOption is the option of a connection string that is ours.
+const prefixOption = "streamPrefix"
+
 // ParseConnection reads a connection string: kurrentdb://[user:password@]host:port,...
 // with the client's options (tls, tlsCAFile, ...), or kurrentdb+discover://name.
-// esdb:// is taken for kurrentdb://.
-func ParseConnection(s string) (*esdb.Configuration, error) {
+// esdb:// is taken for kurrentdb://. The option streamPrefix, "fleetledger" if it is
+// not there, begins the names of the streams.
+func ParseConnection(s string) (Connection, error) {
+	none := Connection{}
 	scheme, rest, ok := strings.Cut(s, "://")
 	switch scheme {
 	case Scheme, "esdb":
@@ -36,21 +56,34 @@ func ParseConnection(s string) (*esdb.Configuration, error) {
 		ok = false
 	}
 	if !ok {
-		return nil, fmt.Errorf("it looks like kurrentdb://host:2113,host:2113?tlsCAFile=ca.pem, not like %q", Redact(s))
+		return none, fmt.Errorf("it looks like kurrentdb://host:2113,host:2113?tlsCAFile=ca.pem, not like %q", Redact(s))
 	}
-	cfg, err := esdb.ParseConnectionString(scheme + "://" + rest)
+	hosts, query, _ := strings.Cut(rest, "?")
+	options, err := url.ParseQuery(query)
 	if err != nil {
-		return nil, errors.New(strings.ReplaceAll(err.Error(), rest, Redact(s))) // it may quote a password
+		return none, fmt.Errorf("its options cannot be read: %w", err)
+	}
+	prefix := "fleetledger"
+	if options.Has(prefixOption) {
+		if prefix = options.Get(prefixOption); !events.ValidID(prefix) {
+			return none, fmt.Errorf("%s %q: a-z, 0-9 and . _ - after the first character, at most 64", prefixOption, prefix)
+		}
+		options.Del(prefixOption)
+	}
+	cfg, err := esdb.ParseConnectionString(scheme + "://" + hosts + "?" + options.Encode())
+	if err != nil {
+		return none, errors.New(strings.ReplaceAll(err.Error(), hosts, "...")) // it may quote a password
 	}
 	// The client starts over when these have passed, and so do we: without them a call
 	// would wait for nodes that are gone longer than its deadline.
-	if !strings.Contains(strings.ToLower(rest), "maxdiscoverattempts=") {
+	lower := strings.ToLower(query)
+	if !strings.Contains(lower, "maxdiscoverattempts=") {
 		cfg.MaxDiscoverAttempts = 2
 	}
-	if !strings.Contains(strings.ToLower(rest), "gossiptimeout=") {
+	if !strings.Contains(lower, "gossiptimeout=") {
 		cfg.GossipTimeout = 3
 	}
-	return cfg, nil
+	return Connection{cfg, prefix, s}, nil
 }
 
 // Redact is a connection string without its password, to be shown.
@@ -383,4 +416,12 @@ func (c *cluster) subscribe(ctx context.Context, size uint64, f func(*esdb.Recor
 			return nil
 		}
 	}
+}
+
+// say appends one message to a stream, whatever is in it.
+func (c *cluster) say(ctx context.Context, stream string, e esdb.EventData) error {
+	_, err := call(ctx, c, func(ctx context.Context, client *esdb.Client) (*esdb.WriteResult, error) {
+		return client.AppendToStream(ctx, stream, esdb.AppendToStreamOptions{ExpectedRevision: esdb.Any{}, Deadline: &c.deadline}, e)
+	})
+	return err
 }

@@ -20,8 +20,9 @@ func isFinal(err error) bool {
 		foreign   *ForeignError
 		corrupt   *events.CorruptError
 		refused   *foldError
+		other     *NotEmptyError
 	)
-	return errors.As(err, &truncated) || errors.As(err, &foreign) || errors.As(err, &corrupt) || errors.As(err, &refused) ||
+	return errors.As(err, &truncated) || errors.As(err, &foreign) || errors.As(err, &corrupt) || errors.As(err, &refused) || errors.As(err, &other) ||
 		errors.Is(err, events.ErrFailed) || errors.Is(err, events.ErrClosed) || hasCode(err, esdb.ErrorCodeStreamDeleted)
 }
 

@@ -20,8 +20,6 @@ type Options struct {
 	Connection string
 	// Fleet is the fleet whose log this is: a valid id.
 	Fleet string
-	// Stream is the stream that holds the fleet; empty means StreamOf(Fleet).
-	Stream string
 	// Fold, unless nil, is kept in step with the log. It holds what the replica held
 	// when it was opened, and nobody else stages on it.
 	Fold events.Fold
@@ -42,9 +40,6 @@ type Options struct {
 func (o Options) withDefaults() (Options, error) {
 	if !events.ValidID(o.Fleet) {
 		return o, fmt.Errorf("fleet %q is not a valid id", o.Fleet)
-	}
-	if o.Stream == "" {
-		o.Stream = StreamOf(o.Fleet)
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -84,9 +79,6 @@ type Replica interface {
 	Close() error
 }
 
-// StreamOf is the name of the stream that holds a fleet.
-func StreamOf(fleet string) string { return "fleetledger-" + fleet }
-
 // Log is an events.Log in a cluster, as one relay sees it.
 type Log struct {
 	opts    Options
@@ -94,8 +86,9 @@ type Log struct {
 	replica Replica
 	clock   *events.Clock
 
-	queue queue
-	tail  chan []events.Record // whole appends, as the subscription brings them
+	queue   queue
+	tail    chan []events.Record // whole appends, as the subscription brings them
+	channel channel
 	// applied is how many events the replica holds; only the committer writes it.
 	applied atomic.Uint64
 
@@ -137,24 +130,12 @@ func (e *TruncatedError) Error() string {
 // closes, up to the head of the stream. A truncated stream is a
 // *TruncatedError, another one than the replica's a *ForeignError.
 func Open(ctx context.Context, replica Replica, opts Options) (*Log, error) {
-	opts, err := opts.withDefaults()
+	l, err := connect(opts)
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := ParseConnection(opts.Connection)
-	if err != nil {
-		return nil, err
-	}
-	l := &Log{
-		opts:    opts,
-		cluster: newCluster(cfg, opts.Stream, opts.Deadline, opts.Logger),
-		replica: replica,
-		clock:   events.NewClock(replica.Now(), opts.Now),
-		queue:   queue{ready: make(chan struct{}, 1)},
-		tail:    make(chan []events.Record, tailAppends),
-		stopped: make(chan struct{}),
-	}
-	l.life, l.end = context.WithCancelCause(context.Background())
+	l.replica = replica
+	l.clock = events.NewClock(replica.Now(), l.opts.Now)
 	l.applied.Store(uint64(replica.Durable()))
 	if err := l.join(ctx); err != nil {
 		l.cluster.close()
@@ -162,6 +143,27 @@ func Open(ctx context.Context, replica Replica, opts Options) (*Log, error) {
 	}
 	l.work.Go(l.commit)
 	l.work.Go(l.follow)
+	return l, nil
+}
+
+// connect makes a log without a replica, at which nothing works yet.
+func connect(opts Options) (*Log, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	connection, err := ParseConnection(opts.Connection)
+	if err != nil {
+		return nil, err
+	}
+	l := &Log{
+		opts:    opts,
+		cluster: newCluster(connection.cfg, connection.Stream(opts.Fleet), opts.Deadline, opts.Logger),
+		queue:   queue{ready: make(chan struct{}, 1)},
+		tail:    make(chan []events.Record, tailAppends),
+		stopped: make(chan struct{}),
+	}
+	l.life, l.end = context.WithCancelCause(context.Background())
 	return l, nil
 }
 
@@ -208,6 +210,9 @@ const (
 	minPause = 10 * time.Millisecond
 	maxPause = time.Second
 )
+
+// Replica is the replica that the log was opened with.
+func (l *Log) Replica() Replica { return l.replica }
 
 // fail ends the log: nothing more is acknowledged.
 func (l *Log) fail(err error) {

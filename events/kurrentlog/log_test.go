@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -52,18 +53,25 @@ func TestLog(t *testing.T) {
 					if at == "" {
 						at = start(t, kurrentstub.Options{}).ConnectionString()
 					}
-					// Every test has a stream of its own in a real cluster.
-					stream := ""
 					if connection != "" {
-						stream = "fleetledger-test-" + uuid.NewString()
+						at = ofItsOwn(connection)
 					}
 					return func(o logtest.Options) (events.Log, error) {
-						return open(filepath.Join(dir, "replica"), kurrentlog.Options{Connection: at, Fleet: o.Fleet, Fold: o.Fold, Now: o.Now, Stream: stream})
+						return open(filepath.Join(dir, "replica"), kurrentlog.Options{Connection: at, Fleet: o.Fleet, Fold: o.Fold, Now: o.Now})
 					}
 				},
 			})
 		})
 	}
+}
+
+// ofItsOwn is a connection string to streams that nobody has used.
+func ofItsOwn(connection string) string {
+	sep := "?"
+	if strings.Contains(connection, "?") {
+		sep = "&"
+	}
+	return connection + sep + "streamPrefix=test-" + uuid.NewString()
 }
 
 func start(t *testing.T, o kurrentstub.Options) *kurrentstub.Cluster {

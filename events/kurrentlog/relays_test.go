@@ -137,7 +137,7 @@ func TestRefusesATruncatedStream(t *testing.T) {
 			}
 		}
 		mustClose(t, l)
-		c.SetMetadata(kurrentlog.StreamOf(fleet), []byte(metadata))
+		c.SetMetadata("fleetledger-"+fleet, []byte(metadata))
 		for _, name := range []string{"a", "new"} {
 			_, err := open(filepath.Join(dir, name), kurrentlog.Options{Connection: c.ConnectionString(), Fleet: fleet})
 			var truncated *kurrentlog.TruncatedError
@@ -146,8 +146,8 @@ func TestRefusesATruncatedStream(t *testing.T) {
 			}
 		}
 		// Without the setting, but with the events gone.
-		c.SetMetadata(kurrentlog.StreamOf(fleet), []byte(`{}`))
-		c.Forget(kurrentlog.StreamOf(fleet), 1)
+		c.SetMetadata("fleetledger-"+fleet, []byte(`{}`))
+		c.Forget("fleetledger-"+fleet, 1)
 		_, err := open(filepath.Join(dir, "new"), kurrentlog.Options{Connection: c.ConnectionString(), Fleet: fleet})
 		var truncated *kurrentlog.TruncatedError
 		if !errors.As(err, &truncated) {
@@ -217,6 +217,8 @@ func TestConnectionStrings(t *testing.T) {
 		"kurrentdb://ops:secret@a:2113,b:2113,c:2113":       true,
 		"kurrentdb+discover://db.example.org?tls=true":      true,
 		"esdb://a?tls=false":                                true,
+		"kurrentdb://a?streamPrefix=mine&tls=false":         true,
+		"kurrentdb://a?streamPrefix=not mine":               false,
 		"http://a:2113":                                     false,
 		"a:2113":                                            false,
 		"kurrentdb://ops:secret@a:x":                        false,
