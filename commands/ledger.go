@@ -27,6 +27,7 @@ type Ledger struct {
 	heads  *seal.HeadsProver
 	turns  turns
 	drift  atomic.Pointer[DriftError]
+	duty   duty
 }
 
 // Random is where ids, salts and secrets come from.

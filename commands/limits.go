@@ -28,10 +28,33 @@ type leaseKey struct {
 func (l *leases) set(task string, attempt int, until time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.put(leaseKey{task, attempt}, until)
+}
+
+// extend is set, unless the lease is known to be longer.
+func (l *leases) extend(k leaseKey, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if until.After(l.until[k]) {
+		l.put(k, until)
+	}
+}
+
+// adopt is set, unless the lease is known.
+func (l *leases) adopt(k leaseKey, until time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, ok := l.until[k]; !ok {
+		l.put(k, until)
+	}
+}
+
+// put is called with mu held.
+func (l *leases) put(k leaseKey, until time.Time) {
 	if l.until == nil {
 		l.until = map[leaseKey]time.Time{}
 	}
-	l.until[leaseKey{task, attempt}] = until
+	l.until[k] = until
 }
 
 func (l *leases) end(task string, attempt int) {

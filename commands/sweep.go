@@ -10,8 +10,16 @@ import (
 
 // Sweep records, as the relay, what time and suspensions have brought about:
 // approvals that expired, approvals and unclaimed tasks of suspended actors,
-// leases that lapsed. It is called every second, after a suspension, and at start.
+// leases that lapsed. It is called every second, after a suspension, and at start. Of
+// several relays, the one that has the duty does it.
 func (l *Ledger) Sweep(ctx context.Context) error {
+	if !l.OnDuty() {
+		for _, k := range l.leases.lapsed(l.log.Now()) {
+			l.leases.end(k.task, k.attempt) // whoever has the duty sees to it
+		}
+		return nil
+	}
+	l.adopt(l.state.OpenTasks())
 	var errs []error
 	auth := l.state.Authority()
 	now := l.log.Now()
@@ -55,7 +63,7 @@ func (l *Ledger) asRelay(ctx context.Context, decide func(v view) (decided, erro
 }
 
 func (l *Ledger) sweepApproval(ctx context.Context, id string, outcome events.ApprovalOutcome, reason string) error {
-	return l.asRelay(ctx, func(v view) (decided, error) {
+	return l.asRelay(ctx, l.onDuty(func(v view) (decided, error) {
 		s, err := l.subject(ctx, id, 0)
 		if err != nil || !s.Approval.Pending() {
 			return decided{}, err
@@ -63,12 +71,12 @@ func (l *Ledger) sweepApproval(ctx context.Context, id string, outcome events.Ap
 		var d decided
 		s.settle(v, &d, events.ApprovalSettled{ApprovalID: id, Outcome: outcome, Reason: reason, RequiredLevel: s.Approval.RequiredLevel})
 		return d, nil
-	})
+	}))
 }
 
 // sweepTask cancels a task of a suspended actor that no machine has claimed.
 func (l *Ledger) sweepTask(ctx context.Context, id string) error {
-	return l.asRelay(ctx, func(v view) (decided, error) {
+	return l.asRelay(ctx, l.onDuty(func(v view) (decided, error) {
 		t, err := l.Task(ctx, id, 0)
 		if err != nil || t.Status != projections.TaskOpen || t.NextAttempt() > 1 {
 			return decided{}, err
@@ -78,13 +86,13 @@ func (l *Ledger) sweepTask(ctx context.Context, id string) error {
 		d.add(t.Stream, v.newID(), events.TaskCancelled{Reason: reason})
 		d.add(t.Stream, v.newID(), events.TaskSettled{Verdict: events.VerdictCancelled, Reason: reason})
 		return d, nil
-	})
+	}))
 }
 
 // lapse ends an attempt that was not heard of in time, and offers its leg again
 // if an attempt is left.
 func (l *Ledger) lapse(ctx context.Context, k leaseKey) error {
-	err := l.asRelay(ctx, func(v view) (decided, error) {
+	err := l.asRelay(ctx, l.onDuty(func(v view) (decided, error) {
 		t, err := l.Task(ctx, k.task, 0)
 		if err != nil {
 			return decided{}, err
@@ -104,7 +112,7 @@ func (l *Ledger) lapse(ctx context.Context, k leaseKey) error {
 			}))
 		}
 		return d, nil
-	})
+	}))
 	if err == nil {
 		l.leases.end(k.task, k.attempt)
 	}

@@ -256,7 +256,7 @@ func (l *Ledger) ClaimTask(ctx context.Context, caller Caller, c ClaimTask) (Res
 		if err != nil {
 			return r, err
 		}
-		l.leases.set(c.TaskID, claimed.Attempt, claimed.LeaseExpiresAt)
+		l.heardOf(c.TaskID, claimed.Attempt, claimed.LeaseExpiresAt)
 	}
 	return r, err
 }
@@ -300,7 +300,7 @@ func (l *Ledger) Heartbeat(ctx context.Context, caller Caller, task string, atte
 			With("task_status", t.Status).With("verdict", t.Verdict)
 	}
 	until = l.log.Now().Add(l.state.Settings().Lease())
-	l.leases.set(task, attempt, until)
+	l.heardOf(task, attempt, until)
 	return until, nil
 }
 

@@ -53,7 +53,7 @@ func (s *State) Snapshot() Views {
 	for actor, times := range s.denials {
 		counts["denials of "+actor] = encode(times)
 	}
-	ledger := map[string]string{"revision": encode(s.ledgerAt), "rooted": encode(s.rooted)}
+	ledger := map[string]string{"revision": encode(s.ledgerAt), "rooted": encode(s.rooted), "duty": encode(s.duty)}
 	for p, e := range s.erasures {
 		ledger["erasure "+encode(p)] = encode(e)
 	}

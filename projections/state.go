@@ -36,6 +36,8 @@ type State struct {
 	ledgerAt       events.Revision             // of the ledger stream
 	rooted         Rooted
 
+	duty events.DutyTaken
+
 	watchers watchers
 
 	// next is what is staged and not published yet; only Stage and the publish
@@ -80,6 +82,20 @@ func NewState() *State {
 		tasks: map[string]change[*Task]{}, approvals: map[string]change[*Approval]{}, tokens: map[string]change[*Token]{},
 	}
 	return s
+}
+
+// Duty is the duty as it was taken last; Epoch 0 if it never was.
+type Duty struct {
+	events.DutyTaken
+	// LedgerRevision is that of the stream of the ledger, in which it is.
+	LedgerRevision events.Revision
+}
+
+// Duty returns who has the duty.
+func (s *State) Duty() Duty {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return Duty{s.duty, s.ledgerAt}
 }
 
 // Position is that of the last event published.
@@ -316,6 +332,8 @@ func (tx *tx) apply(r events.Record) (err error) {
 	switch e := e.(type) {
 	case events.PayloadErased:
 		return tx.applyErasure(r, e)
+	case events.DutyTaken:
+		tx.effect(func(s *State) { s.duty = e })
 	case events.HeadsRooted:
 		tx.effect(func(s *State) { s.rooted = Rooted{HeadsRooted: e, Told: r.Header.Position, Time: r.Header.Time} })
 	}

@@ -26,7 +26,7 @@ func (s *Relay) rootHeads(ctx context.Context, fleet string, ledger *commands.Le
 	logged := ""
 	every(ctx, sweepInterval, func() {
 		start := time.Now()
-		if start.Before(notBefore) || !s.rootDue(ledger, begun) {
+		if start.Before(notBefore) || !ledger.OnDuty() || !s.rootDue(ledger, begun) {
 			return
 		}
 		err := ledger.RootHeads(ctx)

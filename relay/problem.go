@@ -10,6 +10,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/events/seal"
 )
 
 type facts map[string]any
@@ -81,6 +82,7 @@ var failures = []struct {
 }{
 	{events.ErrTooLarge, http.StatusRequestEntityTooLarge, "APPEND_TOO_LARGE", "all of it together is more than one append can hold; send it in parts", 0},
 	{events.ErrNoSpace, http.StatusInsufficientStorage, "NO_SPACE", "the relay has too little disk space left to record anything; nothing was recorded", 30},
+	{seal.ErrNotOnDuty, http.StatusServiceUnavailable, "NOT_ON_DUTY", "another relay has the duty of signing, and has not signed this yet; it does every second", 1},
 	{events.ErrUnavailable, http.StatusServiceUnavailable, "LOG_UNAVAILABLE", "the cluster that keeps the log is out of reach; whether this was recorded shows when it is sent again with the same Idempotency-Key", 5},
 	{events.ErrFailed, http.StatusServiceUnavailable, "LOG_FAILED", "the relay's storage failed and takes nothing more until it is started again; the operator finds the cause in its log", 30},
 	{events.ErrClosed, http.StatusServiceUnavailable, "LOG_CLOSED", "the relay is stopping", 2},

@@ -13,6 +13,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/events/seal"
 )
 
 // Bad input is answered with a status and a code, and changes nothing.
@@ -466,6 +467,7 @@ func TestErrorTable(t *testing.T) {
 		{&commands.Refusal{Class: commands.Unavailable, Code: "X"}, 503, "X"},
 		{wrapped(events.ErrTooLarge), 413, "APPEND_TOO_LARGE"},
 		{wrapped(events.ErrNoSpace), 507, "NO_SPACE"},
+		{wrapped(seal.ErrNotOnDuty), 503, "NOT_ON_DUTY"},
 		{wrapped(events.ErrUnavailable), 503, "LOG_UNAVAILABLE"},
 		{wrapped(events.ErrFailed), 503, "LOG_FAILED"},
 		{wrapped(events.ErrClosed), 503, "LOG_CLOSED"},

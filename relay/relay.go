@@ -162,7 +162,10 @@ func (s *Relay) sweep(ctx context.Context, fleet string, ledger *commands.Ledger
 		if ledger.Degraded() != nil {
 			return // its own log has said why
 		}
-		err := ledger.Sweep(ctx)
+		err := ledger.KeepDuty(ctx)
+		if err == nil {
+			err = ledger.Sweep(ctx)
+		}
 		if err == nil || ctx.Err() != nil {
 			logged = ""
 			return

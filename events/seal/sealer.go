@@ -2,6 +2,7 @@ package seal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -23,8 +24,50 @@ type Sealer struct {
 	// keep stores the newest checkpoint, whole or not at all.
 	keep func(signed []byte) error
 
+	// may reports whether this sealer may sign; nil means always.
+	may func() bool
+
 	mu   sync.Mutex
 	last signed // the newest that was kept; guarded by mu
+}
+
+// ErrNotOnDuty says that another relay signs, and has not yet signed so much.
+var ErrNotOnDuty = errors.New("another relay has the duty of signing, and has not signed this yet")
+
+// SignWhile has the sealer sign only while may says so; else it serves what others
+// have signed, see Offer. It is called before anything else uses the sealer.
+func (s *Sealer) SignWhile(may func() bool) { s.may = may }
+
+// Offer takes a checkpoint that another relay has signed, by one of verifiers. One that
+// covers more than is durable here is left for later; one that contradicts what is
+// durable here is an *events.CorruptError.
+func (s *Sealer) Offer(text []byte, verifiers []string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last.text != nil && string(text) == string(s.last.text) {
+		return nil
+	}
+	c, err := VerifyCheckpoint(text, verifiers...)
+	if err != nil {
+		return err
+	}
+	r := NewReader(s.store)
+	if c.Size > r.Size() || s.last.text != nil && c.Size <= s.last.Size {
+		return nil
+	}
+	root, err := r.RootAt(c.Size)
+	if err != nil {
+		return err
+	}
+	if c.Origin != s.key.Origin() || root != c.Root {
+		return &events.CorruptError{Position: 1, Detail: fmt.Sprintf(
+			"the Merkle root of the first %d events of %s is %s here, another relay has signed %s with %s", c.Size, s.key.Origin(), root, c.Origin, c.Root)}
+	}
+	if err := s.keep(text); err != nil {
+		return fmt.Errorf("keep the checkpoint: %w", err)
+	}
+	s.last = signed{c, text}
+	return nil
 }
 
 type signed struct {
@@ -84,6 +127,12 @@ func (s *Sealer) newest(size uint64) (signed, error) {
 	if s.last.text != nil && (view.Size == s.last.Size || size > 0 && size <= s.last.Size) {
 		return s.last, nil
 	}
+	if s.may != nil && !s.may() {
+		if size == 0 && s.last.text != nil {
+			return s.last, nil // what others have signed last
+		}
+		return signed{}, ErrNotOnDuty
+	}
 	next, err := s.sign(Checkpoint{Size: view.Size, Root: view.Root})
 	if err != nil {
 		return signed{}, err
@@ -99,6 +148,20 @@ func (s *Sealer) newest(size uint64) (signed, error) {
 	}
 	s.last = next
 	return next, nil
+}
+
+// older returns a checkpoint of a tree that is durable.
+func (s *Sealer) older(c Checkpoint) (signed, error) {
+	s.mu.Lock()
+	last := s.last
+	s.mu.Unlock()
+	switch {
+	case last.text != nil && last.Size == c.Size:
+		return last, nil
+	case s.may != nil && !s.may():
+		return signed{}, ErrNotOnDuty
+	}
+	return s.sign(c)
 }
 
 func (s *Sealer) sign(c Checkpoint) (signed, error) {
@@ -125,7 +188,7 @@ func (s *Sealer) Proof(p events.Position, size uint64) ([]byte, error) {
 	} else {
 		var root events.Hash
 		if root, err = r.RootAt(size); err == nil {
-			c, err = s.sign(Checkpoint{Size: size, Root: root})
+			c, err = s.older(Checkpoint{Size: size, Root: root})
 		}
 	}
 	if err != nil {
