@@ -43,6 +43,8 @@ type app struct {
 	// The flags that every command has.
 	server, tokenFile, data string
 	json                    bool
+	// engineName is the flag --engine of the commands that open a log.
+	engineName string
 
 	// started is true once a command's own code runs: an error before is misuse.
 	started bool

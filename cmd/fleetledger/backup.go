@@ -169,7 +169,7 @@ func (a *app) readOffline(ctx context.Context, lock io.Closer) (io.ReadCloser, e
 		return errors.Join(errs, lock.Close())
 	}
 	for _, name := range names {
-		l, err := pebblelog.Open(fleetDir(a.data, name), pebblelog.Options{Fleet: name, Logger: a.newLogger(slog.LevelWarn), Now: a.now})
+		l, err := openDirectory(fleetDir(a.data, name), pebblelog.Options{Fleet: name, Logger: a.newLogger(slog.LevelWarn), Now: a.now})
 		if err != nil {
 			return nil, errors.Join(explainOpen(err, a.data, name), closeAll())
 		}
@@ -195,7 +195,7 @@ func (p *pipe) Close() error { return errors.Join(p.PipeReader.Close(), <-p.ende
 // backupOf is how a server makes a backup of one of its fleets.
 func (a *app) backupOf(fleets map[string]*commands.Ledger) func(context.Context, string, io.Writer) error {
 	return func(ctx context.Context, fleet string, w io.Writer) error {
-		log, ok := fleets[fleet].Log().(*pebblelog.Log)
+		log, ok := directoryLog(fleets[fleet].Log())
 		if !ok {
 			return fmt.Errorf("the log of fleet %s lies in no directory", fleet)
 		}

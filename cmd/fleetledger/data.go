@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -15,14 +14,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/google/uuid"
 
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/events/pebblelog"
-	"fleetledger/events/seal"
 	"fleetledger/projections"
 )
 
@@ -31,7 +28,8 @@ import (
 //	format              one line that says which layout this is
 //	LOCK                held by whoever changes the directory
 //	root.token          the token of the default fleet's root, mode 0600
-//	fleets/NAME/        the log of fleet NAME, see package pebblelog
+//	relay               the name of a relay of a cluster
+//	fleets/NAME/        the log of fleet NAME, or a replica of it, see package pebblelog
 //	fleets/NAME/root.token  that of another fleet's root
 //	fleets/NAME/checkpoint.key  what signs the fleet's checkpoints, mode 0600
 //	fleets/NAME/checkpoint  the newest of them
@@ -163,20 +161,12 @@ func rootTokenFile(dir, fleet string) string {
 	return filepath.Join(fleetDir(dir, fleet), rootTokenName)
 }
 
-// openFleet opens the log of a fleet with its state, and its tree. Whoever opens it
-// closes Log().
-func openFleet(dir, fleet string, logger *slog.Logger, now func() time.Time) (*commands.Ledger, seal.Store, error) {
-	state := projections.NewState()
-	log, err := pebblelog.Open(fleetDir(dir, fleet), pebblelog.Options{Fleet: fleet, Fold: state, Logger: logger, Now: now})
-	if err != nil {
-		return nil, nil, explainOpen(err, dir, fleet)
-	}
-	return commands.New(log, state, random()), log, nil
-}
-
 func explainOpen(err error, dir, fleet string) error {
 	if errors.Is(err, events.ErrLocked) {
 		return inUse(dir)
+	}
+	if errors.Is(err, pebblelog.ErrRole) {
+		return explainRole(err, dir, fleet)
 	}
 	if d, ok := errors.AsType[*pebblelog.DamagedError](err); ok {
 		return tryNext(fmt.Errorf("the log of fleet %s in %s is damaged from position %d on: %s; nothing was changed", fleet, dir, d.Position, d.Detail),

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,7 +31,7 @@ of the new fleet's root is written to fleets/NAME/root.token there.`,
 			if err := makeData(a.data); err != nil {
 				return err
 			}
-			return a.offline(name, func(l *commands.Ledger) error {
+			return a.offline(cmd.Context(), name, func(l *commands.Ledger) error {
 				if l.Log().Durable() > 0 {
 					return fmt.Errorf("fleet %s is founded already", name)
 				}
@@ -42,6 +43,7 @@ of the new fleet's root is written to fleets/NAME/root.token there.`,
 		}),
 	}
 	originHostFlag(foundCmd, &originHost)
+	a.engineFlag(foundCmd)
 	return a.group("fleet", "Add fleets to a data directory", example, foundCmd)
 }
 
@@ -63,7 +65,7 @@ first start was cut off. The reset is recorded like any other event.`,
 			if _, err := os.Stat(fleetDir(a.data, fleet)); err != nil {
 				return tryNext(fmt.Errorf("there is no fleet %s in %s", fleet, a.data), "fleetledger fleet found NAME --data "+shellWord(a.data))
 			}
-			return a.offline(fleet, func(l *commands.Ledger) error {
+			return a.offline(cmd.Context(), fleet, func(l *commands.Ledger) error {
 				if l.Log().Durable() == 0 {
 					return tryNext(fmt.Errorf("fleet %s was never founded", fleet), "fleetledger fleet found "+fleet+" --data "+shellWord(a.data))
 				}
@@ -78,17 +80,18 @@ first start was cut off. The reset is recorded like any other event.`,
 			})
 		}),
 	}
+	a.engineFlag(reset)
 	reset.Flags().StringVar(&fleet, "fleet", defaultFleet, "whose root")
 	return a.group("root-token", "Recover the token of a fleet's root", example, reset)
 }
 
 // offline opens a fleet without a server, for f.
-func (a *app) offline(fleet string, f func(*commands.Ledger) error) error {
+func (a *app) offline(ctx context.Context, fleet string, f func(*commands.Ledger) error) error {
 	lock, err := lockData(a.data, false)
 	if err != nil {
 		return err
 	}
-	l, _, err := openFleet(a.data, fleet, a.newLogger(slog.LevelWarn), a.now)
+	l, _, err := a.openFleet(ctx, fleet, a.newLogger(slog.LevelWarn))
 	if err != nil {
 		return errors.Join(err, lock.Close())
 	}

@@ -23,7 +23,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"fleetledger/testing/kurrentstub"
 )
 
 func TestMain(m *testing.M) {
@@ -63,6 +66,8 @@ func endWithParent(parent int) {
 //	until REGEXP COMMAND...  run the command until its stdout matches
 //	capture NAME REGEXP      set NAME to the first group of the match in the last stdout
 //	flip DIR TEXT            change one byte of TEXT where it lies in a file under DIR
+//	peer NAME                start a relay on $WORK/NAME and on $CLUSTER; $NAME is its address
+//	cluster                  start an empty KurrentDB cluster, a stub, that $CLUSTER names
 //	mode FILE PERM           check the file's permissions
 //	certificate              write cert.pem and key.pem for 127.0.0.1
 //	misuse ARG...            run fleetledger; it must end with exit code 2 and no stdout
@@ -70,8 +75,52 @@ func TestScript(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the scripts use sh and SIGTERM")
 	}
-	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+	p := scripts("")
+	p.Dir = "testdata/script"
+	testscript.Run(t, p)
+}
+
+// TestScriptOnACluster runs some of the scripts again, each with an empty cluster for
+// its log: a stub, and a real one too if FLEETLEDGER_TEST_KURRENTDB names it.
+func TestScriptOnACluster(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("the scripts use sh and SIGTERM")
+	}
+	for _, real := range []string{"", os.Getenv("FLEETLEDGER_TEST_KURRENTDB")} {
+		name := "stub"
+		if real != "" {
+			name = "cluster"
+		}
+		t.Run(name, func(t *testing.T) {
+			for _, script := range []string{"journey", "governance", "blocks", "pairing"} {
+				t.Run(script, func(t *testing.T) {
+					engine := real + "?"
+					if strings.Contains(real, "?") {
+						engine = real + "&"
+					}
+					if engine += "streamPrefix=test-" + uuid.NewString(); real == "" {
+						c, err := kurrentstub.Start(kurrentstub.Options{Nodes: 3})
+						if err != nil {
+							t.Fatal(err)
+						}
+						t.Cleanup(c.Stop)
+						engine = c.ConnectionString()
+					}
+					p := scripts(engine)
+					p.Files = []string{"testdata/script/" + script + ".txtar"}
+					testscript.Run(t, p)
+				})
+			}
+		})
+		if os.Getenv("FLEETLEDGER_TEST_KURRENTDB") == "" {
+			break
+		}
+	}
+}
+
+// scripts is how scripts are run, with an engine for their logs.
+func scripts(engine string) testscript.Params {
+	return testscript.Params{
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
@@ -79,6 +128,7 @@ func TestScript(t *testing.T) {
 			env.Setenv("XDG_STATE_HOME", "")
 			// Else each process of a -race build waits for a second at its end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			env.Setenv(envEngine, engine)
 			h := &script{processes: map[string]*process{}, port: "0"}
 			env.Values[scriptKey{}] = h
 			env.Defer(h.killAll)
@@ -87,9 +137,10 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"relay": cmdRelay, "agent": cmdAgent, "pairedagent": cmdPairedAgent, "service": cmdService, "term": cmdTerm, "kill9": cmdKill9,
 			"asked": cmdAsked, "ended": cmdEnded, "alive": cmdAlive, "settled": cmdSettled, "misuse": cmdMisuse, "certificate": cmdCertificate, "await": cmdAwait, "capture": cmdCapture, "flip": cmdFlip, "mode": cmdMode,
-			"until": cmdUntil,
+			"until":   cmdUntil,
+			"cluster": cmdCluster, "peer": cmdPeer,
 		},
-	})
+	}
 }
 
 // patience is how long a script waits for what must come.
@@ -129,7 +180,7 @@ func (h *script) start(ts *testscript.TestScript, name, ready string, onStdout b
 	defer stderr.Close()
 	cmd := exec.Command(path, args...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "TMPDIR", "FLEETLEDGER_URL", "SSL_CERT_FILE", "GORACE", "GOCOVERDIR", "SYSTEMROOT"} {
+	for _, name := range []string{"PATH", "HOME", "TMPDIR", "FLEETLEDGER_URL", "SSL_CERT_FILE", envEngine, "GORACE", "GOCOVERDIR", "SYSTEMROOT"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	cmd.Stdout, cmd.Stderr = stdout, stderr
@@ -186,6 +237,20 @@ func cmdRelay(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	h.port = u.Port()
 	ts.Setenv("FLEETLEDGER_URL", address)
+}
+
+func cmdPeer(ts *testscript.TestScript, _ bool, args []string) {
+	name := args[0]
+	scriptOf(ts).start(ts, name, `listening on http://127\.0\.0\.1:\d+\n`, true,
+		[]string{"serve", "--data", ts.MkAbs(name), "--listen", "127.0.0.1:0", "--engine", ts.Getenv("CLUSTER"), "--relay", name})
+	ts.Setenv(name, strings.TrimSpace(strings.TrimPrefix(ts.ReadFile(name+".stdout"), "listening on ")))
+}
+
+func cmdCluster(ts *testscript.TestScript, _ bool, _ []string) {
+	c, err := kurrentstub.Start(kurrentstub.Options{Nodes: 3})
+	ts.Check(err)
+	ts.Defer(c.Stop)
+	ts.Setenv("CLUSTER", c.ConnectionString())
 }
 
 func cmdAgent(ts *testscript.TestScript, _ bool, args []string) {

@@ -19,11 +19,11 @@ import (
 func TestOlderDirectoryGetsAKey(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	var told bytes.Buffer
-	a := &app{out: io.Discard, err: &told, data: filepath.Join(t.TempDir(), "data")}
+	a := &app{out: io.Discard, err: &told, data: filepath.Join(t.TempDir(), "data"), now: time.Now}
 	if err := makeData(a.data); err != nil {
 		t.Fatal(err)
 	}
-	l, _, err := openFleet(a.data, defaultFleet, logger, time.Now)
+	l, _, err := a.openFleet(t.Context(), defaultFleet, logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func TestOlderDirectoryGetsAKey(t *testing.T) {
 	// open opens it as serve does, and returns the keys in the log and the checkpoint.
 	open := func(host string) (keys []string, signed []byte) {
 		t.Helper()
-		fleets, seals, isNew, err := a.openFleets(t.Context(), host, logger)
+		fleets, seals, isNew, err := a.openFleets(t.Context(), host, "relay", logger)
 		if err != nil || isNew {
 			t.Fatalf("new %t, %v", isNew, err)
 		}
@@ -64,7 +64,7 @@ func TestOlderDirectoryGetsAKey(t *testing.T) {
 	if err := writeDurably(keyFile(a.data, defaultFleet), []byte(key.Private()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, _, err := a.openFleets(t.Context(), "new.example.org", logger); err == nil || !strings.Contains(err.Error(), "cannot be named new.example.org/default") {
+	if _, _, _, err := a.openFleets(t.Context(), "new.example.org", "relay", logger); err == nil || !strings.Contains(err.Error(), "cannot be named new.example.org/default") {
 		t.Errorf("a log whose key names it was named anew: %v", err)
 	}
 	if err := os.Remove(keyFile(a.data, defaultFleet)); err != nil {
@@ -94,7 +94,7 @@ func TestOlderDirectoryGetsAKey(t *testing.T) {
 		if err := os.WriteFile(keyFile(a.data, defaultFleet), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, _, err := a.openFleets(t.Context(), "", logger); err == nil || strings.Contains(err.Error(), text) {
+		if _, _, _, err := a.openFleets(t.Context(), "", "relay", logger); err == nil || strings.Contains(err.Error(), text) {
 			t.Errorf("key %q: %v", text, err)
 		}
 	}

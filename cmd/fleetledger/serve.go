@@ -33,6 +33,7 @@ type serveFlags struct {
 	readOnly        bool
 	publicHosts     []string
 	rootEvery       uint64
+	name            string // of the relay
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -50,6 +51,10 @@ A damaged data directory is refused. With --read-only it is served as far as it 
 be read, and nothing in it is changed: appends are answered 503 READ_ONLY, with the
 first position that is lost, until a backup is restored in a new directory.
 
+With --engine kurrentdb://... the log is in a KurrentDB cluster, and the data
+directory holds a replica of it, which is made again when it is lost. Any number of
+relays serve one cluster; one of them at a time signs and records what expires.
+
 Only addresses of this machine are listened on in the clear; any other needs
 --tls-cert and --tls-key, or --insecure-http behind a proxy that does TLS.`),
 		Example: `  fleetledger serve
@@ -58,6 +63,11 @@ Only addresses of this machine are listened on in the clear; any other needs
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
 				return err
+			}
+			if engine, err := a.engine(); err != nil {
+				return err
+			} else if engine != embedded && f.readOnly {
+				return misused("--read-only serves the data directory alone: leave --engine out")
 			}
 			return a.serve(cmd.Context(), f)
 		}),
@@ -71,6 +81,8 @@ Only addresses of this machine are listened on in the clear; any other needs
 	flags.Uint64Var(&f.rootEvery, "root-every", 10_000, "events after which a root over all streams is recorded, by which evidence shows that nothing was left out; 5 minutes after an event one is in any case")
 	flags.BoolVar(&f.readOnly, "read-only", false, "serve reads only, change nothing in the data directory, and open a damaged one as far as it can be read")
 	originHostFlag(cmd, &f.originHost)
+	a.engineFlag(cmd)
+	flags.StringVar(&f.name, "relay", "", "name of this relay among those of a cluster, which no other has (default: its host and what is in the file relay of the data directory)")
 	return cmd
 }
 
@@ -112,7 +124,13 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	defer listener.Close()
 
-	open := a.openFleets
+	open := func(ctx context.Context, originHost string, logger *slog.Logger) (map[string]*commands.Ledger, map[string]*seal.Sealer, bool, error) {
+		name, err := a.relayName(f.name)
+		if err != nil {
+			return nil, nil, false, err
+		}
+		return a.openFleets(ctx, originHost, name, logger)
+	}
 	if f.readOnly {
 		open = a.openReadOnly
 		if err := existingData(a.data); err != nil {
@@ -136,7 +154,10 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 				err = errors.Join(err, l.Log().Close())
 				continue
 			}
-			if _, err := seals[name].Checkpoint(); err != nil {
+			if err := l.LeaveDuty(context.WithoutCancel(ctx)); err != nil {
+				logger.Warn("the other relays could not be told that this one stops", "fleet", name, "error", err)
+			}
+			if _, err := seals[name].Checkpoint(); err != nil && !errors.Is(err, seal.ErrNotOnDuty) {
 				// It is for whoever looks at the directory later; the log is whole without.
 				logger.Warn("the last checkpoint could not be signed", "fleet", name, "error", err)
 			}
@@ -242,13 +263,18 @@ func (f serveFlags) address(l net.Listener) string {
 
 // openFleets opens every fleet of the data directory, with what signs its log, and
 // founds the default one if there is none yet.
-func (a *app) openFleets(ctx context.Context, originHost string, logger *slog.Logger) (fleets map[string]*commands.Ledger, seals map[string]*seal.Sealer, isNew bool, err error) {
+func (a *app) openFleets(ctx context.Context, originHost, relayName string, logger *slog.Logger) (fleets map[string]*commands.Ledger, seals map[string]*seal.Sealer, isNew bool, err error) {
 	names, err := fleetNames(a.data)
 	if err != nil {
 		return nil, nil, false, err
 	}
+	engine, err := a.engine()
+	if err != nil {
+		return nil, nil, false, err
+	}
 	if !slices.Contains(names, defaultFleet) {
-		if err := lostFleet(a.data); err != nil {
+		// A replica that is gone is made again.
+		if err := lostFleet(a.data); err != nil && engine == embedded {
 			return nil, nil, false, err
 		}
 		names = append(names, defaultFleet)
@@ -262,27 +288,36 @@ func (a *app) openFleets(ctx context.Context, originHost string, logger *slog.Lo
 		}
 	}()
 	for _, name := range names {
-		l, store, err := openFleet(a.data, name, logger, a.now)
+		l, store, err := a.openFleet(ctx, name, logger)
 		if err != nil {
 			return fleets, nil, false, err
 		}
 		fleets[name] = l
 		switch founded := l.Log().Durable() > 0; {
-		case founded:
+		case founded && engine == embedded:
 			a.noteRootToken(name)
+		case founded: // maybe by another relay, which has root's token
 		case name == defaultFleet:
 			if err := lostFleet(a.data); err != nil {
 				return fleets, nil, false, err
 			}
-			if err := a.found(ctx, l, name, originHost); err != nil {
+			err := a.found(ctx, l, name, originHost)
+			if _, another := errors.AsType[*events.ConflictError](err); err != nil && !another {
 				return fleets, nil, false, err
 			}
-			isNew = true
+			isNew = err == nil // or another relay was first
 		default:
 			return fleets, nil, false, tryNext(fmt.Errorf("fleet %s was never founded", name), "fleetledger fleet found "+name+" --data "+shellWord(a.data))
 		}
 		if seals[name], err = a.openSealer(ctx, l, store, name, originHost); err != nil {
 			return fleets, nil, false, err
+		}
+		if channel, ok := l.Log().(commands.Channel); ok {
+			l.Share(relayName, channel, seals[name])
+			if err := l.KeepDuty(ctx); err != nil {
+				// It is tried again every second.
+				logger.Warn("the other relays are not heard", "fleet", name, "error", err)
+			}
 		}
 	}
 	return fleets, seals, isNew, nil
