@@ -1,0 +1,175 @@
+package commands_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"fleetledger/commands"
+	"fleetledger/events"
+	"fleetledger/projections"
+)
+
+// air is what relays say to each other.
+type air struct{ said [][]byte }
+
+// ear is one relay's end of it.
+type ear struct {
+	air  *air
+	next int
+	dead bool
+}
+
+func (e *ear) Say(_ context.Context, m []byte) error {
+	if e.dead {
+		return errors.New("nobody hears")
+	}
+	e.air.said = append(e.air.said, slices.Clone(m))
+	return nil
+}
+
+func (e *ear) Heard(context.Context) ([][]byte, error) {
+	if e.dead {
+		return nil, errors.New("nothing is heard")
+	}
+	out := e.air.said[e.next:]
+	e.next = len(e.air.said)
+	return out, nil
+}
+
+// twoRelays are two ledgers on one log. Inside a bubble of synctest: how long a holder
+// is silent is measured by a steady clock.
+func twoRelays(t *testing.T) (w *world, b *commands.Ledger, ears [2]*ear) {
+	w = newWorld(t)
+	w.people()
+	var sky air
+	ears = [2]*ear{{air: &sky}, {air: &sky}}
+	b = commands.New(w.Log(), w.State(), commands.Random{ID: func() string {
+		w.ids += 1000
+		return time.Now().Format("b-150405.000000000") + string(rune('a'+w.ids%26))
+	},
+		Bytes: func(p []byte) { w.ids++; clear(p); p[0], p[1], p[2] = 'b', byte(w.ids), byte(w.ids>>8) }})
+	w.Share("a", ears[0], nil)
+	b.Share("b", ears[1], nil)
+	return w, b, ears
+}
+
+func keep(t *testing.T, relays ...*commands.Ledger) {
+	t.Helper()
+	for _, l := range relays {
+		if err := l.KeepDuty(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Sweep(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestDutyIsOneRelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b, ears := twoRelays(t)
+		if w.OnDuty() || b.OnDuty() {
+			t.Fatal("somebody has the duty before it was taken")
+		}
+		for range 20 {
+			keep(t, w.Ledger, b)
+			time.Sleep(time.Second)
+		}
+		if !w.OnDuty() || b.OnDuty() || w.State().Duty().Epoch != 1 {
+			t.Fatalf("the duty: a %t, b %t, %+v", w.OnDuty(), b.OnDuty(), w.State().Duty())
+		}
+
+		// a is cut off; b takes over, once it was silent for long enough.
+		ears[0].dead = true
+		for range 4 {
+			keep(t, b)
+			time.Sleep(time.Second)
+		}
+		if b.OnDuty() {
+			t.Fatal("b has taken the duty of a relay that was heard four seconds ago")
+		}
+		time.Sleep(2 * time.Second)
+		keep(t, b)
+		if w.OnDuty() || !b.OnDuty() || w.State().Duty().Epoch != 2 {
+			t.Fatalf("the duty: a %t, b %t, %+v", w.OnDuty(), b.OnDuty(), w.State().Duty())
+		}
+
+		// b stops, and says so: a has the duty at once.
+		ears[0].dead = false
+		keep(t, w.Ledger)
+		if err := b.LeaveDuty(w.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		keep(t, w.Ledger)
+		if !w.OnDuty() || b.OnDuty() || w.State().Duty().Epoch != 3 {
+			t.Fatalf("the duty: a %t, b %t, %+v", w.OnDuty(), b.OnDuty(), w.State().Duty())
+		}
+	})
+}
+
+func TestDutyLapsesWhatNobodyHears(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b, ears := twoRelays(t)
+		lease := w.State().Settings().Lease()
+		keep(t, w.Ledger, b)
+		claim := func() (*projections.Task, int) {
+			tk := w.taskOf(w.submit("ana", "sleep", "600"))
+			r, err := b.ClaimTask(w.ctx(), as("m1"), commands.ClaimTask{TaskID: tk.ID, Machine: "m1"})
+			return tk, first[events.TaskClaimed](w, w.ok(r, err)).Attempt
+		}
+		// Claimed at b, heard of at b, and a, which has the duty, knows.
+		tk, n := claim()
+		for range 6 {
+			w.now = w.now.Add(lease / 2)
+			if _, err := b.Heartbeat(w.ctx(), as("m1"), tk.ID, n); err != nil {
+				t.Fatal(err)
+			}
+			keep(t, b, w.Ledger)
+		}
+		if got := w.reload(tk).Legs[0].Status; got != projections.LegClaimed {
+			t.Fatalf("the leg is %s, and b hears of it", got)
+		}
+		// b takes over and has heard of nothing since: a lease is whole again.
+		keep(t, b)
+		ears[0].dead = true
+		time.Sleep(6 * time.Second)
+		w.now = w.now.Add(lease)
+		keep(t, b)
+		if got := w.reload(tk).Legs[0].Status; !b.OnDuty() || got != projections.LegClaimed {
+			t.Fatalf("b has the duty: %t; the leg is %s", b.OnDuty(), got)
+		}
+		// a does not know yet that it has the duty no more, and may not use it.
+		w.now = w.now.Add(lease / 2)
+		if err := w.Sweep(w.ctx()); err != nil {
+			t.Fatal(err)
+		}
+		w.now = w.now.Add(lease)
+		keep(t, b)
+		if got := w.reload(tk); got.Verdict != events.VerdictLost {
+			t.Fatalf("nobody heard of it, and the verdict is %q", got.Verdict)
+		}
+		if n := len(w.recordKinds(tk.Stream)); n != 5 { // submitted, opened, claimed, lapsed, settled
+			t.Errorf("the task has %d events", n)
+		}
+
+		// The channel fails for longer than a lease: what others heard could not be told.
+		tk, n = claim()
+		ears[0].dead, ears[1].dead = true, true
+		w.now = w.now.Add(2 * lease)
+		if err := b.KeepDuty(w.ctx()); err == nil {
+			t.Fatal("a dead channel is no error")
+		}
+		if _, err := w.Heartbeat(w.ctx(), as("m1"), tk.ID, n); err != nil {
+			t.Fatal(err)
+		}
+		ears[0].dead, ears[1].dead = false, false
+		keep(t, b)
+		if got := w.reload(tk).Legs[0].Status; got != projections.LegClaimed {
+			t.Errorf("the leg is %s, and a has heard of it", got)
+		}
+	})
+}
