@@ -282,6 +282,11 @@ func ofStream(err error) bool {
 	return tooLarge(err)
 }
 
+// isRefused reports whether the server does not let this user do what it asks.
+func isRefused(err error) bool {
+	return hasCode(err, esdb.ErrorCodeAccessDenied) || hasCode(err, esdb.ErrorCodeUnauthenticated)
+}
+
 // tooLarge reports whether the server refused an append for its size.
 func tooLarge(err error) bool {
 	var e *esdb.Error

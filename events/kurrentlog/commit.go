@@ -150,7 +150,7 @@ func (l *Log) settle(batch []*request) {
 		case hasCode(err, esdb.ErrorCodeStreamDeleted):
 			l.fail(fmt.Errorf("the stream %s was deleted: restore the cluster from a backup: %w", l.cluster.stream, err))
 			return
-		case hasCode(err, esdb.ErrorCodeAccessDenied) || hasCode(err, esdb.ErrorCodeUnauthenticated):
+		case isRefused(err):
 			l.unstage()
 			for _, r := range batch {
 				r.answer(events.Appended{}, fmt.Errorf("%w: it refuses these credentials; nothing was recorded: %w", events.ErrUnavailable, err))

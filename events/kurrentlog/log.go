@@ -197,6 +197,9 @@ func (l *Log) retry(ctx context.Context, f func(context.Context) error) error {
 		if err == nil || isFinal(err) {
 			return err
 		}
+		if isRefused(err) {
+			return fmt.Errorf("%w: it refuses these credentials: %w", events.ErrUnavailable, err)
+		}
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", events.ErrUnavailable, err)

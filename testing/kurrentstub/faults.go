@@ -28,7 +28,7 @@ type Faults struct {
 	// Early answers an append before it was sent: the client sees the end of the
 	// stream and no reason.
 	Early float64
-	// Unknown answers a read with a message that the client has no case for.
+	// Unknown begins the answer to a read with a message that the client has no case for.
 	Unknown float64
 	// Lag answers a read as a node does that is three events behind.
 	Lag float64

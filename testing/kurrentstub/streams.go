@@ -281,8 +281,10 @@ func (n *node) Read(req *streams.ReadReq, ss streams.Streams_ReadServer) error {
 		c.stall(ss.Context())
 		return status.Error(codes.Unavailable, "stalled before the read")
 	case faultUnknown:
-		// Newer servers say such things, and the client has no case for them.
-		return ss.Send(&streams.ReadResp{Content: &streams.ReadResp_LastStreamPosition{LastStreamPosition: 1}})
+		// Newer servers say such things too, and the client has no case for them.
+		if err := ss.Send(&streams.ReadResp{Content: &streams.ReadResp_LastStreamPosition{LastStreamPosition: 1}}); err != nil {
+			return err
+		}
 	case faultLag:
 		lag = 3
 	}
