@@ -126,11 +126,11 @@ func (l *Log) settle(batch []*request) {
 		t := l.place(batch)
 		if t.ahead {
 			// Someone expects what this relay has not seen yet.
+			l.unstage()
 			if err := l.retry(l.life, func(ctx context.Context) error { return l.catchUp(ctx, &batch) }); isFinal(err) {
 				l.fail(err)
 				return
 			}
-			l.unstage()
 			t = l.place(batch)
 		}
 		if len(t.placed) == 0 {

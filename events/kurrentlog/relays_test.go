@@ -403,3 +403,53 @@ func TestUnreachable(t *testing.T) {
 	}
 	logtest.CheckWhole(t, l)
 }
+
+// orderly is a fold that fails the test when it is not told every position in order.
+type orderly struct {
+	t                 *testing.T
+	staged, published events.Position
+}
+
+func (f *orderly) Stage(recs []events.Record) (func(), error) {
+	for _, r := range recs {
+		if f.staged++; r.Header.Position != f.staged {
+			f.t.Errorf("position %d was staged where %d is due", r.Header.Position, f.staged)
+		}
+	}
+	end := f.staged
+	return func() { f.published = end }, nil
+}
+
+func (f *orderly) Unstage() { f.staged = f.published }
+
+// TestFoldFollowsWhatOthersRecord has appends that stand beside one that expects what
+// only another relay has seen: the fold is told all of it in the order of the log.
+func TestFoldFollowsWhatOthersRecord(t *testing.T) {
+	c := start(t, kurrentstub.Options{})
+	dir := t.TempDir()
+	a := mustOpen(t, c, filepath.Join(dir, "a"), kurrentlog.Options{Fold: &orderly{t: t}})
+	defer mustClose(t, a)
+	b := mustOpen(t, c, filepath.Join(dir, "b"), kurrentlog.Options{Fold: &orderly{t: t}})
+	defer mustClose(t, b)
+	for round := range 30 {
+		if _, err := a.Append(t.Context(), one("s", fmt.Sprint("a", round))); err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for i := range 4 {
+			wg.Go(func() {
+				n := one(events.Stream(fmt.Sprint("b-", i)), fmt.Sprintf("b-%d-%d", round, i))
+				if i == 2 {
+					n.Expect = []events.Expectation{{Stream: "s", Revision: events.Revision(round + 1)}}
+				}
+				if _, err := b.Append(t.Context(), n); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		if t.Failed() {
+			return
+		}
+	}
+}
