@@ -42,6 +42,7 @@ made in a data directory that no server has open.`),
 			return a.rebuildData(cmd.Context(), fleet)
 		}),
 	}
+	a.engineFlag(cmd)
 	cmd.Flags().StringVar(&fleet, "fleet", defaultFleet, "with --data: which fleet")
 	return cmd
 }
@@ -113,7 +114,7 @@ func (a *app) rebuildData(ctx context.Context, fleet string) error {
 	if _, err := os.Stat(fleetDir(a.data, fleet)); err != nil {
 		return tryNext(fmt.Errorf("there is no fleet %s in %s", fleet, a.data), "fleetledger fleet found NAME --data "+shellWord(a.data))
 	}
-	return a.offline(fleet, func(l *commands.Ledger) (err error) {
+	return a.offline(ctx, fleet, func(l *commands.Ledger) (err error) {
 		dir := filepath.Join(fleetDir(a.data, fleet), viewName)
 		if err := os.RemoveAll(dir); err != nil {
 			return err
