@@ -92,7 +92,7 @@ func TestScriptOnACluster(t *testing.T) {
 			name = "cluster"
 		}
 		t.Run(name, func(t *testing.T) {
-			for _, script := range []string{"journey", "governance", "blocks", "pairing"} {
+			for _, script := range []string{"journey", "governance", "pairing"} {
 				t.Run(script, func(t *testing.T) {
 					engine := real + "?"
 					if strings.Contains(real, "?") {
