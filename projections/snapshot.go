@@ -15,7 +15,7 @@ import (
 
 // snapshotVersion is to be raised whenever the fold or this encoding changes: a
 // state of another version is not taken up, and the log is folded from its beginning.
-const snapshotVersion = "state/1"
+const snapshotVersion = "state/2"
 
 // durations are written in nanoseconds.
 var durations = jsonv1.FormatDurationAsNano(true)

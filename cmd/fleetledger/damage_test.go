@@ -37,7 +37,7 @@ func TestDamagedDirectory(t *testing.T) {
 	// open is a start of the server, up to where it would listen; then, all the way
 	// back.
 	open := func(a *app, more int) (size uint64, root events.Hash, err error) {
-		fleets, seals, _, err := a.openFleets(t.Context(), "", slog.New(slog.DiscardHandler))
+		fleets, seals, _, err := a.openFleets(t.Context(), "", "relay", slog.New(slog.DiscardHandler))
 		if err != nil {
 			return 0, events.Hash{}, err
 		}

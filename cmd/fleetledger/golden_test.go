@@ -55,7 +55,7 @@ func TestOldDirectories(t *testing.T) {
 			}
 			audited(c.events)
 			for range 2 { // the second time nothing is old any more
-				fleets, seals, isNew, err := a.openFleets(t.Context(), "", slog.New(slog.DiscardHandler))
+				fleets, seals, isNew, err := a.openFleets(t.Context(), "", "relay", slog.New(slog.DiscardHandler))
 				if err != nil || isNew {
 					t.Fatalf("open: new %v, %v", isNew, err)
 				}
