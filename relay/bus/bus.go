@@ -64,7 +64,9 @@ func (b *Bus) Run(ctx context.Context) error {
 			return err
 		}
 		if first || s.Revision != seen {
-			if err := b.apply(ctx, s); err != nil {
+			if err := b.apply(ctx, s); err != nil && ctx.Err() != nil {
+				return nil
+			} else if err != nil {
 				b.cfg.Logger.Error("subscriptions are not run as they should be", "error", err)
 			} else {
 				seen = s.Revision
