@@ -23,6 +23,12 @@ type fold struct {
 	dirty map[int64]*series
 	// known finds a series without asking the database; it is bounded.
 	known map[int64]*series
+	// bulk is true while a store is filled that nobody reads yet: the full text index is
+	// written at its end, in one go.
+	bulk bool
+	// met are the series that a store filled from its beginning may have; nil for every
+	// other, which may have any.
+	met *sieve
 	// traces is true while something erased may still lie in SQLite's own log.
 	traces bool
 }
@@ -82,7 +88,7 @@ func (f *fold) row(query string, args []any, into ...any) (ok bool, err error) {
 
 // apply folds records and moves the cursor behind them, in one transaction. If one
 // does not fit, nothing is folded.
-func (f *fold) apply(recs []events.Record) (err error) {
+func (f *fold) apply(recs []decoded) (err error) {
 	if _, err := f.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
@@ -112,7 +118,7 @@ func (f *fold) forget() {
 	clear(f.known)
 }
 
-func (f *fold) commit(recs []events.Record) error {
+func (f *fold) commit(recs []decoded) error {
 	if err := f.flush(); err != nil {
 		return err
 	}
@@ -140,14 +146,14 @@ func (f *fold) commit(recs []events.Record) error {
 }
 
 // park notes an event that cannot be folded, and goes past it.
-func (f *fold) park(r events.Record, why error) error {
+func (f *fold) park(r decoded, why error) error {
 	if _, err := f.exec("BEGIN IMMEDIATE"); err != nil {
 		return err
 	}
 	_, err := f.exec(`INSERT OR REPLACE INTO parked VALUES (?, ?, ?, ?)`,
 		int64(r.Header.Position), string(r.Header.Type), string(r.Header.Stream), why.Error())
 	if err == nil {
-		err = f.commit([]events.Record{r})
+		err = f.commit([]decoded{r})
 	}
 	if err != nil {
 		_, _ = f.exec("ROLLBACK") // the first error is the one that counts
@@ -155,20 +161,33 @@ func (f *fold) park(r events.Record, why error) error {
 	return err
 }
 
+// decoded is a record with what it tells, which is nil if that is nothing to the
+// view.
+type decoded struct {
+	events.Record
+	event events.Event
+	err   error
+}
+
+func decode(r events.Record) decoded {
+	d := decoded{Record: r}
+	if !r.Header.Type.IsExt() && !r.Erased {
+		d.event, d.err = events.Decode(r)
+	}
+	d.Payload = nil // it is not needed any more
+	return d
+}
+
 // event folds one event.
-func (f *fold) event(r *events.Record) error {
+func (f *fold) event(r *decoded) error {
 	h := &r.Header
-	if h.Type.IsExt() {
-		return nil
+	if r.err != nil {
+		return r.err
 	}
 	if r.Erased {
 		return f.withoutPayload(h)
 	}
-	e, err := events.Decode(*r)
-	if err != nil {
-		return err
-	}
-	switch e := e.(type) {
+	switch e := r.event.(type) {
 	case events.ActorRegistered, events.ActorLevelSet, events.ActorScopesChanged, events.ActorSuspended, events.ActorReinstated,
 		events.RuleWritten, events.RuleRetired:
 		return f.authority(h, e)

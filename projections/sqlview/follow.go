@@ -172,14 +172,14 @@ func (s *store) scrub() error {
 	return err
 }
 
-func readBatch(ctx context.Context, log events.Log, after events.Position) ([]events.Record, error) {
-	var batch []events.Record
+func readBatch(ctx context.Context, log events.Log, after events.Position) ([]decoded, error) {
+	var batch []decoded
 	bytes := 0
 	for r, err := range log.ReadAll(ctx, after) {
 		if err != nil {
 			return nil, err
 		}
-		batch = append(batch, r)
+		batch = append(batch, decode(r))
 		if bytes += len(r.Payload); len(batch) == batchEvents || bytes >= batchBytes {
 			break
 		}
@@ -197,13 +197,13 @@ type parkedEvent struct {
 
 // all folds a batch. If an event does not fit, the batch is folded one by one and
 // that event is parked.
-func (f *fold) all(batch []events.Record) (parked []parkedEvent, err error) {
+func (f *fold) all(batch []decoded) (parked []parkedEvent, err error) {
 	err = f.apply(batch)
 	if err == nil || storageTrouble(err) {
 		return nil, err
 	}
 	for _, r := range batch {
-		err := f.apply([]events.Record{r})
+		err := f.apply([]decoded{r})
 		if err == nil {
 			continue
 		}
@@ -251,22 +251,56 @@ func (v *View) build(ctx context.Context, path string) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, removeStore(path))
 	}
-	position := events.Position(0)
-	for position < v.log.Durable() {
-		batch, err := readBatch(ctx, v.log, position)
-		if err == nil {
-			_, err = s.fold.all(batch)
+	err = v.fill(ctx, s)
+	if err == nil {
+		err = s.finish()
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.close(), removeStore(path))
+	}
+	return s, nil
+}
+
+// fill folds the whole log into a new store. The log is read and decoded beside it.
+func (v *View) fill(ctx context.Context, s *store) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	batches := make(chan []decoded, 1)
+	var failed error // of the reading; read once batches is closed
+	go func() {
+		defer close(batches)
+		for position := events.Position(0); position < v.log.Durable(); {
+			var batch []decoded
+			if batch, failed = readBatch(ctx, v.log, position); failed != nil {
+				return
+			}
+			position = batch[len(batch)-1].Header.Position
+			select {
+			case batches <- batch:
+			case <-ctx.Done():
+				failed = ctx.Err()
+				return
+			}
 		}
+	}()
+	var err error
+	for batch := range batches {
 		if err != nil {
-			return nil, errors.Join(err, s.close(), removeStore(path))
+			continue // the reading ends soon
 		}
-		position = batch[len(batch)-1].Header.Position
+		if _, err = s.fold.all(batch); err != nil {
+			stop()
+			continue
+		}
 		v.mu.Lock()
-		v.building.position = position
+		v.building.position = batch[len(batch)-1].Header.Position
 		v.wake()
 		v.mu.Unlock()
 	}
-	return s, nil
+	if err != nil {
+		return err
+	}
+	return failed
 }
 
 // awaitBuilding waits for the rebuild without which there is nothing to follow.
@@ -298,7 +332,7 @@ func (v *View) swap(ctx context.Context, s *store) error {
 	v.mu.Unlock()
 	position, at, parked, err := s.standing(ctx)
 	for err == nil && position < least {
-		var batch []events.Record
+		var batch []decoded
 		if batch, err = readBatch(ctx, v.log, position); err == nil {
 			_, err = s.fold.all(batch)
 		}

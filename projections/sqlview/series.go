@@ -4,9 +4,13 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
+
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"fleetledger/events"
 	"fleetledger/projections"
@@ -76,9 +80,13 @@ func (f *fold) seriesOf(r *projections.Run, repoKey string) (*series, error) {
 			return s, nil
 		}
 	}
-	s, err := f.loadSeries(`SELECT `+seriesColumns+` FROM series WHERE key = ?`, key, func(s *series) bool {
-		return commandForm(s.command) == form && s.machine == r.Machine && s.repoKey == repoKey
-	})
+	var s *series
+	var err error
+	if f.met == nil || f.met.has(key) {
+		s, err = f.loadSeries(`SELECT `+seriesColumns+` FROM series WHERE key = ?`, key, func(s *series) bool {
+			return commandForm(s.command) == form && s.machine == r.Machine && s.repoKey == repoKey
+		})
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -97,6 +105,9 @@ func (f *fold) seriesOf(r *projections.Run, repoKey string) (*series, error) {
 		}
 	}
 	f.known[key] = s
+	if f.met != nil {
+		f.met.add(key)
+	}
 	return s, nil
 }
 
@@ -116,11 +127,12 @@ func (f *fold) loadSeries(query string, arg int64, want func(*series) bool) (fou
 	return found, err
 }
 
-func scanSeries(rows *sql.Rows) (*series, error) {
+// scanSeries reads a row of seriesColumns, and whatever columns follow.
+func scanSeries(rows *sql.Rows, more ...any) (*series, error) {
 	s := &series{}
 	var tags string
-	err := rows.Scan(&s.id, &s.key, &s.command, &s.machine, &s.repo, &s.repoKey, &s.runs, &s.succeeded, &s.failed, &s.masked,
-		&s.firstAt, &s.lastAt, &s.lastRun, &tags, &s.failure, &s.seen)
+	err := rows.Scan(append([]any{&s.id, &s.key, &s.command, &s.machine, &s.repo, &s.repoKey, &s.runs, &s.succeeded, &s.failed, &s.masked,
+		&s.firstAt, &s.lastAt, &s.lastRun, &tags, &s.failure, &s.seen}, more...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +150,7 @@ func (f *fold) flush() error {
 	slices.SortFunc(list, func(a, b *series) int { return cmp.Or(cmp.Compare(a.seen, b.seen), cmp.Compare(a.id, b.id)) })
 	// First all old places are given up: a new one may be another's old one.
 	for _, s := range list {
-		if s.indexed == 0 {
+		if s.indexed == 0 || f.bulk {
 			continue
 		}
 		if _, err := f.exec(`DELETE FROM tried WHERE rowid = ?`, s.indexed); err != nil {
@@ -149,16 +161,17 @@ func (f *fold) flush() error {
 		if err := f.place(s); err != nil {
 			return err
 		}
+		if f.bulk {
+			continue
+		}
 		notes, err := f.notes(s)
 		if err != nil {
 			return err
 		}
-		argv, err := f.argvOf(s)
-		if err != nil {
+		if s.argv, err = f.argvOf(s); err != nil {
 			return err
 		}
-		if _, err := f.exec(`INSERT INTO tried (rowid, command, notes, at) VALUES (?, ?, ?, ?)`, s.seen,
-			tokenText(commandForms(argv)...), notes, machineToken(s.machine)+" "+repoToken(s.repoKey)); err != nil {
+		if err := f.index(s, notes); err != nil {
 			return err
 		}
 		s.indexed = s.seen
@@ -169,27 +182,71 @@ func (f *fold) flush() error {
 
 // place writes a series under the first free seen from its own on.
 func (f *fold) place(s *series) error {
+	tags := jsonText(s.tags)
 	for {
-		var taken int64
-		ok, err := f.row(`SELECT id FROM series WHERE seen = ? AND id <> ?`, []any{s.seen, s.id}, &taken)
+		var err error
+		if s.isNew {
+			_, err = f.exec(`INSERT INTO series VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, s.id, s.key, s.command, s.machine, s.repo, s.repoKey,
+				s.runs, s.succeeded, s.failed, s.masked, s.firstAt, s.lastAt, int64(s.lastRun), tags, s.failure, s.seen)
+		} else {
+			_, err = f.exec(`UPDATE series SET repo = ?, runs = ?, succeeded = ?, failed = ?, masked = ?, first_at = ?, last_at = ?, last_run = ?, tags = ?, failure = ?, seen = ? WHERE id = ?`,
+				s.repo, s.runs, s.succeeded, s.failed, s.masked, s.firstAt, s.lastAt, int64(s.lastRun), tags, s.failure, s.seen, s.id)
+		}
+		if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code() == sqlite3.SQLITE_CONSTRAINT_UNIQUE {
+			s.seen++ // another was seen last in that slot
+			continue
+		}
+		s.isNew = s.isNew && err != nil
+		return err
+	}
+}
+
+// indexAll writes the words of every series into an empty index, oldest first.
+func (f *fold) indexAll() error {
+	if err := f.flush(); err != nil {
+		return err
+	}
+	if _, err := f.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	f.forget()
+	err := f.each(func(rows *sql.Rows) error {
+		var argvText string
+		var noted bool
+		s, err := scanSeries(rows, &argvText, &noted)
+		if err == nil {
+			err = fromJSON(argvText, &s.argv)
+		}
 		if err != nil {
 			return err
 		}
-		if !ok {
-			break
+		notes := tokenText(s.noted(nil)...)
+		if noted {
+			if notes, err = f.notes(s); err != nil {
+				return err
+			}
 		}
-		s.seen++
-	}
-	tags := jsonText(s.tags)
-	if s.isNew {
-		_, err := f.exec(`INSERT INTO series VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`, s.id, s.key, s.command, s.machine, s.repo, s.repoKey,
-			s.runs, s.succeeded, s.failed, s.masked, s.firstAt, s.lastAt, int64(s.lastRun), tags, s.failure, s.seen)
-		s.isNew = false
+		return f.index(s, notes)
+	}, `SELECT `+seriesColumns+`, runs.argv, EXISTS (SELECT 1 FROM series_conclusions WHERE series = series.id)
+		FROM series JOIN runs ON runs.position = series.last_run ORDER BY series.seen`)
+	if err != nil {
+		_, _ = f.exec("ROLLBACK") // the store is thrown away
 		return err
 	}
-	_, err := f.exec(`UPDATE series SET repo = ?, runs = ?, succeeded = ?, failed = ?, masked = ?, first_at = ?, last_at = ?, last_run = ?, tags = ?, failure = ?, seen = ? WHERE id = ?`,
-		s.repo, s.runs, s.succeeded, s.failed, s.masked, s.firstAt, s.lastAt, int64(s.lastRun), tags, s.failure, s.seen, s.id)
+	_, err = f.exec("COMMIT")
 	return err
+}
+
+// index writes the words of a series.
+func (f *fold) index(s *series, notes string) error {
+	_, err := f.exec(`INSERT INTO tried (rowid, command, notes, at) VALUES (?, ?, ?, ?)`, s.seen,
+		tokenText(commandForms(s.argv)...), notes, machineToken(s.machine)+" "+repoToken(s.repoKey))
+	return err
+}
+
+// noted are the texts of a series' notes, with what was concluded.
+func (s *series) noted(concluded []string) []string {
+	return append(append(slices.Clone(s.tags), s.failure), concluded...)
 }
 
 func (f *fold) argvOf(s *series) ([]string, error) {
@@ -211,14 +268,14 @@ const maxNotes = 100
 
 // notes are the tags of a series and what was concluded about it, the newest first.
 func (f *fold) notes(s *series) (string, error) {
-	texts := append(slices.Clone(s.tags), s.failure)
+	var concluded []string
 	err := f.each(func(rows *sql.Rows) error {
 		var t string
 		err := rows.Scan(&t)
-		texts = append(texts, t)
+		concluded = append(concluded, t)
 		return err
 	}, `SELECT text FROM series_conclusions JOIN conclusions USING (position) WHERE series = ? ORDER BY position DESC LIMIT ?`, s.id, maxNotes)
-	return tokenText(texts...), err
+	return tokenText(s.noted(concluded)...), err
 }
 
 // touch has the words of series written anew.

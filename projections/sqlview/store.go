@@ -61,7 +61,7 @@ func dataSource(path, more string) string {
 
 // createStore makes a new file.
 func createStore(ctx context.Context, path string, log events.Log) (*store, error) {
-	s, err := openFile(path)
+	s, err := openFile(path, filling)
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,30 @@ func createStore(ctx context.Context, path string, log events.Log) (*store, erro
 	if err = s.ready(ctx, log); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
+	s.fold.bulk, s.fold.met = true, &sieve{}
 	return s, nil
+}
+
+// finish makes a store that was filled one that can follow.
+func (s *store) finish() error {
+	if err := s.fold.indexAll(); err != nil {
+		return err
+	}
+	s.fold.bulk = false
+	// All of it on the disk, before anything says that it is complete.
+	f, err := os.OpenFile(s.path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	var mode string
+	if _, err := s.fold.row(`PRAGMA journal_mode = WAL`, nil, &mode); err != nil {
+		return err
+	}
+	_, err = s.fold.exec(`PRAGMA synchronous = NORMAL`)
+	return err
 }
 
 // errStale says why a file is made again.
@@ -85,7 +108,7 @@ func (e *errStale) Error() string { return e.why }
 // openStore opens a file that was complete and belongs to log. It fails with an
 // *errStale for every other.
 func openStore(ctx context.Context, path string, log events.Log) (*store, error) {
-	s, err := openFile(path)
+	s, err := openFile(path, following)
 	if err == nil {
 		err = s.check(ctx, log)
 	}
@@ -166,12 +189,19 @@ func leafAt(ctx context.Context, log events.Log, p events.Position) (string, err
 	return "", fmt.Errorf("position %d is not in the log", p)
 }
 
-func openFile(path string) (*store, error) {
+const (
+	// following: a power loss may lose the newest transactions, cursor and all: the
+	// log has them still. It never leaves half of one.
+	following = "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
+	// filling: what a power loss leaves of a new file is thrown away, for it does not
+	// say that it is complete. See finish.
+	filling = "_pragma=journal_mode(MEMORY)&_pragma=synchronous(OFF)"
+)
+
+func openFile(path, pragmas string) (*store, error) {
 	s := &store{path: path}
 	var err error
-	// A power loss may lose the newest transactions, cursor and all: the log has
-	// them still. It never leaves half of one.
-	s.write, err = sql.Open("sqlite", dataSource(path, "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)&_pragma=cache_size(-32768)&_pragma=secure_delete(ON)&_pragma=busy_timeout(5000)&_txlock=immediate"))
+	s.write, err = sql.Open("sqlite", dataSource(path, pragmas+"&_pragma=cache_size(-32768)&_pragma=secure_delete(ON)&_pragma=busy_timeout(5000)&_txlock=immediate"))
 	if err != nil {
 		return nil, err
 	}

@@ -189,8 +189,18 @@ func (t *search) run(from int, seen int64) error {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, searchTime)
 	defer cancel()
-	exprs := t.expressions()
-	for rank := max(from, 1); rank < len(matchOrder); rank++ {
+	exprs, everyWord := t.expressions()
+	first := max(from, 1)
+	if from <= 1 && everyWord != "" {
+		done, err := t.rare(ctx, exprs[1], everyWord, from, seen)
+		if err != nil {
+			return t.cut(ctx, err)
+		}
+		if done {
+			first = 3
+		}
+	}
+	for rank := first; rank < len(matchOrder); rank++ {
 		if len(t.found) >= t.want || exprs[rank] == "" {
 			continue
 		}
@@ -198,15 +208,52 @@ func (t *search) run(from int, seen int64) error {
 		if rank == from {
 			before = seen
 		}
-		err := t.matching(ctx, rank, exprs[rank], before)
-		if ctx.Err() != nil && t.ctx.Err() == nil {
-			return errCut
-		}
-		if err != nil {
-			return err
+		if err := t.matching(ctx, rank, exprs[rank], before); err != nil {
+			return t.cut(ctx, err)
 		}
 	}
 	return nil
+}
+
+// cut tells a search that took too long from one that failed.
+func (t *search) cut(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil && t.ctx.Err() == nil {
+		return errCut
+	}
+	return err
+}
+
+// rare answers the ranks of the phrase and of the words at once, if so few have the
+// words that all of them are at hand: most pasted commands are like no other, and to
+// find that out once is enough. It is not done if there are more.
+func (t *search) rare(ctx context.Context, samePhrase, everyWord string, from int, before int64) (done bool, err error) {
+	limit := t.want + len(t.exact)
+	all, err := t.page(ctx, everyWord, math.MaxInt64, limit)
+	if err != nil || len(all) >= limit || t.forgetful() {
+		return false, err
+	}
+	all = slices.DeleteFunc(all, func(s *series) bool { return t.exact[s.id] })
+	phrased := map[int64]bool{}
+	if len(all) > 0 {
+		list, err := t.page(ctx, samePhrase, math.MaxInt64, limit)
+		if err != nil {
+			return false, err
+		}
+		for _, s := range list {
+			phrased[s.id] = true
+		}
+	}
+	for _, rank := range []int{1, 2} {
+		for _, s := range all {
+			if len(t.found) >= t.want {
+				return true, nil
+			}
+			if phrased[s.id] == (rank == 1) && (rank > from || s.seen < before) {
+				t.found = append(t.found, match{s, rank})
+			}
+		}
+	}
+	return true, nil
 }
 
 func (t *search) sameCommand(from int, seen int64) error {
@@ -298,9 +345,10 @@ const everyRow = "*"
 // maxWords bounds the words of a query that are looked for one by one.
 const maxWords = 128
 
-// expressions are what FTS5 is asked at each rank, empty for nothing. They hold
+// expressions are what FTS5 is asked at each rank, empty for nothing, and what finds
+// the same words whether or not they are a phrase, empty for a single word. They hold
 // only tokens that words gives out, in quotes: no query can be a syntax error.
-func (t *search) expressions() [4]string {
+func (t *search) expressions() (out [4]string, everyWord string) {
 	var place []string
 	if t.q.Machine != "" {
 		place = append(place, `at : "`+machineToken(t.q.Machine)+`"`)
@@ -309,16 +357,15 @@ func (t *search) expressions() [4]string {
 		place = append(place, `at : "`+repoToken(t.repo)+`"`)
 	}
 	where := strings.Join(place, " AND ")
-	var out [4]string
 	if commandForm(t.q.Text) == "" {
 		if out[1] = where; where == "" {
 			out[1] = everyRow
 		}
-		return out
+		return out, ""
 	}
 	list := words(t.q.Text)
 	if len(list) == 0 {
-		return out // signs only: the same command, or nothing
+		return out, "" // signs only: the same command, or nothing
 	}
 	if where != "" {
 		where = " AND " + where
@@ -338,12 +385,13 @@ func (t *search) expressions() [4]string {
 	each := in + "(" + strings.Join(all, " AND ") + ")"
 	out[1] = same + where
 	if len(all) > 1 {
+		everyWord = each + where
 		out[2] = "(" + each + where + ") NOT " + same
 	}
 	if spaceless {
 		out[3] = "(" + in + "(" + strings.Join(parts, " AND ") + ")" + where + ") NOT " + each
 	}
-	return out
+	return out, everyWord
 }
 
 func phrase(tokens []string) string { return `"` + strings.Join(tokens, " ") + `"` }
