@@ -34,7 +34,7 @@ type fold struct {
 }
 
 // maxKnown bounds the series kept at hand.
-const maxKnown = 20000
+const maxKnown = 50000
 
 func newFold(ctx context.Context, db *sql.DB, log events.Log) (*fold, error) {
 	conn, err := db.Conn(ctx)
@@ -166,6 +166,7 @@ func (f *fold) park(r decoded, why error) error {
 type decoded struct {
 	events.Record
 	event events.Event
+	run   *preparedRun // of a memory.recorded
 	err   error
 }
 
@@ -173,6 +174,12 @@ func decode(r events.Record) decoded {
 	d := decoded{Record: r}
 	if !r.Header.Type.IsExt() && !r.Erased {
 		d.event, d.err = events.Decode(r)
+	}
+	if e, ok := d.event.(events.MemoryRecorded); ok {
+		run := newRun(&r.Header, e.Record.Envelope, e.Record.Argv)
+		run.TaskID, run.Tags, run.ImportedFrom = e.Record.TaskID, e.Record.Tags, e.ImportedFrom
+		run.Gate, run.GateID = e.Record.Gate, e.Record.GateID
+		d.run = prepareRun(&r.Header, run, &e.Record.Envelope)
 	}
 	d.Payload = nil // it is not needed any more
 	return d
@@ -196,10 +203,7 @@ func (f *fold) event(r *decoded) error {
 	case events.TaskSubmitted, events.TaskOpened, events.TaskClaimed, events.LeaseLapsed, events.TaskCancelled, events.TaskReported, events.TaskSettled:
 		return f.task(h, e)
 	case events.MemoryRecorded:
-		run := newRun(h, e.Record.Envelope, e.Record.Argv)
-		run.TaskID, run.Tags, run.ImportedFrom = e.Record.TaskID, e.Record.Tags, e.ImportedFrom
-		run.Gate, run.GateID = e.Record.Gate, e.Record.GateID
-		return f.run(h, run, &e.Record.Envelope)
+		return f.run(r.run)
 	case events.ConclusionRecorded:
 		return f.concluded(h, e)
 	case events.SectionRevised:

@@ -11,9 +11,11 @@ import (
 )
 
 const (
-	// batchEvents and batchBytes bound a transaction.
+	// batchEvents and batchBytes bound a transaction, fillEvents one of a file that
+	// nobody waits for.
 	batchEvents = 5000
-	batchBytes  = 8 << 20
+	fillEvents  = 20000
+	batchBytes  = 16 << 20
 	// gather is how long events are gathered while nobody waits for them.
 	gather = 20 * time.Millisecond
 	// retryAfter is how long the follower rests after a fault.
@@ -128,7 +130,7 @@ func (v *View) follow(ctx context.Context, s *store) error {
 		}
 		return nil
 	}
-	batch, err := readBatch(ctx, v.log, position)
+	batch, err := readBatch(ctx, v.log, position, batchEvents)
 	if err != nil {
 		return err
 	}
@@ -172,7 +174,7 @@ func (s *store) scrub() error {
 	return err
 }
 
-func readBatch(ctx context.Context, log events.Log, after events.Position) ([]decoded, error) {
+func readBatch(ctx context.Context, log events.Log, after events.Position, most int) ([]decoded, error) {
 	var batch []decoded
 	bytes := 0
 	for r, err := range log.ReadAll(ctx, after) {
@@ -180,7 +182,7 @@ func readBatch(ctx context.Context, log events.Log, after events.Position) ([]de
 			return nil, err
 		}
 		batch = append(batch, decode(r))
-		if bytes += len(r.Payload); len(batch) == batchEvents || bytes >= batchBytes {
+		if bytes += len(r.Payload); len(batch) == most || bytes >= batchBytes {
 			break
 		}
 	}
@@ -271,7 +273,7 @@ func (v *View) fill(ctx context.Context, s *store) error {
 		defer close(batches)
 		for position := events.Position(0); position < v.log.Durable(); {
 			var batch []decoded
-			if batch, failed = readBatch(ctx, v.log, position); failed != nil {
+			if batch, failed = readBatch(ctx, v.log, position, fillEvents); failed != nil {
 				return
 			}
 			position = batch[len(batch)-1].Header.Position
@@ -333,7 +335,7 @@ func (v *View) swap(ctx context.Context, s *store) error {
 	position, at, parked, err := s.standing(ctx)
 	for err == nil && position < least {
 		var batch []decoded
-		if batch, err = readBatch(ctx, v.log, position); err == nil {
+		if batch, err = readBatch(ctx, v.log, position, batchEvents); err == nil {
 			_, err = s.fold.all(batch)
 		}
 		if err == nil {

@@ -3,6 +3,7 @@ package sqlview
 import (
 	"context"
 	"database/sql"
+	"time"
 
 	"fleetledger/events"
 	"fleetledger/projections"
@@ -16,37 +17,65 @@ func newRun(h *events.Header, e events.Envelope, argv []string) *projections.Run
 	}
 }
 
-func (f *fold) run(h *events.Header, r *projections.Run, e *events.Envelope) error {
-	key := projections.Place(r.Repo)
+// preparedRun is a run with all that its rows say, so that who writes them only
+// writes.
+type preparedRun struct {
+	*projections.Run
+	recorded time.Time
+	// forms are the ways to ask for its command, the first as one line, and hashes
+	// theirs; key is that of its series.
+	forms  []string
+	hashes []int64
+	key    int64
+
+	repoKey, cwdKey    string
+	argvText, tagsText string
+	started, ended     string
+	result, failure    string
+}
+
+func prepareRun(h *events.Header, r *projections.Run, e *events.Envelope) *preparedRun {
+	p := &preparedRun{
+		Run: r, recorded: h.Time, repoKey: projections.Place(r.Repo), cwdKey: projections.Place(r.Cwd),
+		argvText: jsonText(r.Argv), tagsText: jsonText(r.Tags), started: timeText(r.StartedAt), ended: timeText(r.EndedAt), result: resultOf(r),
+	}
+	if p.result != resultSucceeded {
+		p.failure = failureIn(e.Stderr.Tail, e.Stdout.Tail)
+	}
+	if r.Command == "" {
+		return p // it was erased
+	}
+	p.forms = commandForms(r.Argv)
+	for _, form := range p.forms {
+		p.hashes = append(p.hashes, hash64(form))
+	}
+	p.key = hash64(p.forms[0], r.Machine, p.repoKey)
+	return p
+}
+
+func (f *fold) run(r *preparedRun) error {
 	s := &series{} // of nothing, for a command that was erased
-	var id any
-	if r.Command != "" {
+	var id, attempt, exit, failureVersion any
+	if r.forms != nil {
 		var err error
-		if s, err = f.seriesOf(r, key); err != nil {
+		if s, err = f.seriesOf(r); err != nil {
 			return err
 		}
 		id = s.id
 	}
-	var attempt, exit any
 	if r.Attempt > 0 {
 		attempt = int64(r.Attempt)
 	}
 	if r.ExitCode != nil {
 		exit = int64(*r.ExitCode)
 	}
-	result := resultOf(r)
-	var failure string
-	var failureVersion any
-	if result != resultSucceeded {
-		if failure = failureIn(e.Stderr.Tail, e.Stdout.Tail); failure != "" {
-			failureVersion = failureIs
-		}
+	if r.failure != "" {
+		failureVersion = failureIs
 	}
-	ended := timeText(r.EndedAt)
 	if _, err := f.exec(`INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-		int64(r.Position), r.RecordID, id, orNull(r.TaskID), attempt, r.Machine, r.Command, jsonText(r.Argv), r.Cwd, projections.Place(r.Cwd), r.Repo, key, r.Commit,
-		string(r.Outcome), exit, r.Masked, result, timeText(r.StartedAt), ended, r.ElapsedMS, r.Late, jsonText(r.Tags), orNull(r.ImportedFrom),
-		orNull(string(r.Gate)), orNull(r.GateID), orNull(failure), failureVersion); err != nil {
+		int64(r.Position), r.RecordID, id, orNull(r.TaskID), attempt, r.Machine, r.Command, r.argvText, r.Cwd, r.cwdKey, r.Repo, r.repoKey, r.Commit,
+		string(r.Outcome), exit, r.Masked, r.result, r.started, r.ended, r.ElapsedMS, r.Late, r.tagsText, orNull(r.ImportedFrom),
+		orNull(string(r.Gate)), orNull(r.GateID), orNull(r.failure), failureVersion); err != nil {
 		return err
 	}
 	if id == nil {
@@ -57,14 +86,14 @@ func (f *fold) run(h *events.Header, r *projections.Run, e *events.Envelope) err
 			return err
 		}
 	}
-	s.count(result, ended)
-	if s.runs == 1 || ended >= s.lastAt {
-		s.lastAt, s.lastRun, s.repo = ended, r.Position, r.Repo
-		s.seen = seenAt(r.EndedAt, h.Time, h.Position)
+	s.count(r.result, r.ended)
+	if s.runs == 1 || r.ended >= s.lastAt {
+		s.lastAt, s.lastRun, s.repo = r.ended, r.Position, r.Repo
+		s.seen = seenAt(r.EndedAt, r.recorded, r.Position)
 	}
 	s.addTags(r.Tags)
-	if failure != "" {
-		s.failure = failure
+	if r.failure != "" {
+		s.failure = r.failure
 	}
 	f.dirty[s.id] = s
 	return nil

@@ -7,13 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"fleetledger/events"
-	"fleetledger/projections"
 )
 
 // series are the runs of one command on one machine in one repository, counted.
@@ -72,30 +72,28 @@ func (f *fold) recordedAt(p events.Position) (time.Time, error) {
 }
 
 // seriesOf finds the series of a run, or begins it.
-func (f *fold) seriesOf(r *projections.Run, repoKey string) (*series, error) {
-	form := commandForm(r.Command)
-	key := hash64(form, r.Machine, repoKey)
-	if s := f.known[key]; s != nil {
-		if commandForm(s.command) == form && s.machine == r.Machine && s.repoKey == repoKey {
-			return s, nil
-		}
+func (f *fold) seriesOf(r *preparedRun) (*series, error) {
+	same := func(s *series) bool {
+		return commandForm(s.command) == r.forms[0] && s.machine == r.Machine && s.repoKey == r.repoKey
 	}
 	var s *series
-	var err error
-	if f.met == nil || f.met.has(key) {
-		s, err = f.loadSeries(`SELECT `+seriesColumns+` FROM series WHERE key = ?`, key, func(s *series) bool {
-			return commandForm(s.command) == form && s.machine == r.Machine && s.repoKey == repoKey
-		})
-	}
-	if err != nil {
-		return nil, err
+	if f.met == nil || f.met.has(r.key) {
+		if s = f.known[r.key]; s != nil && same(s) {
+			return s, nil
+		}
+		var err error
+		if s, err = f.loadSeries(`SELECT `+seriesColumns+` FROM series WHERE key = ?`, r.key, same); err != nil {
+			return nil, err
+		}
 	}
 	if s == nil {
-		s = &series{id: int64(r.Position), key: key, command: r.Command, machine: r.Machine, repo: r.Repo, repoKey: repoKey, argv: r.Argv, isNew: true}
-		for _, form := range commandForms(r.Argv) {
-			if _, err := f.exec(`INSERT OR IGNORE INTO forms VALUES (?, ?)`, hash64(form), s.id); err != nil {
-				return nil, err
-			}
+		s = &series{id: int64(r.Position), key: r.key, command: r.Command, machine: r.Machine, repo: r.Repo, repoKey: r.repoKey, argv: r.Argv, isNew: true}
+		args := make([]any, 0, 2*len(r.hashes))
+		for _, h := range r.hashes {
+			args = append(args, h, s.id)
+		}
+		if _, err := f.exec(`INSERT OR IGNORE INTO forms VALUES (?, ?)`+strings.Repeat(", (?, ?)", len(r.hashes)-1), args...); err != nil {
+			return nil, err
 		}
 	}
 	if len(f.known) >= maxKnown {
@@ -104,9 +102,9 @@ func (f *fold) seriesOf(r *projections.Run, repoKey string) (*series, error) {
 			f.known[d.key] = d
 		}
 	}
-	f.known[key] = s
+	f.known[r.key] = s
 	if f.met != nil {
-		f.met.add(key)
+		f.met.add(r.key)
 	}
 	return s, nil
 }
@@ -164,14 +162,16 @@ func (f *fold) flush() error {
 		if f.bulk {
 			continue
 		}
-		notes, err := f.notes(s)
-		if err != nil {
+		x := &indexed{series: s}
+		var err error
+		if x.concluded, err = f.concludedOn(s); err != nil {
 			return err
 		}
 		if s.argv, err = f.argvOf(s); err != nil {
 			return err
 		}
-		if err := f.index(s, notes); err != nil {
+		x.prepare()
+		if err := f.index(x); err != nil {
 			return err
 		}
 		s.indexed = s.seen
@@ -210,25 +210,57 @@ func (f *fold) indexAll() error {
 		return err
 	}
 	f.forget()
-	err := f.each(func(rows *sql.Rows) error {
-		var argvText string
-		var noted bool
-		s, err := scanSeries(rows, &argvText, &noted)
-		if err == nil {
-			err = fromJSON(argvText, &s.argv)
-		}
-		if err != nil {
-			return err
-		}
-		notes := tokenText(s.noted(nil)...)
-		if noted {
-			if notes, err = f.notes(s); err != nil {
+	// The words of one part are prepared while those before are written.
+	var part []*indexed
+	written := make(chan []*indexed, 1)
+	prepare := func() {
+		list := part
+		part = nil
+		go func() {
+			for _, x := range list {
+				x.prepare()
+			}
+			written <- list
+		}()
+	}
+	write := func() error {
+		for _, x := range <-written {
+			if err := f.index(x); err != nil {
 				return err
 			}
 		}
-		return f.index(s, notes)
+		return nil
+	}
+	under := false // something is being prepared
+	err := f.each(func(rows *sql.Rows) error {
+		x := &indexed{}
+		var argvText string
+		var noted bool
+		var err error
+		if x.series, err = scanSeries(rows, &argvText, &noted); err == nil {
+			err = fromJSON(argvText, &x.argv)
+		}
+		if err == nil && noted {
+			x.concluded, err = f.concludedOn(x.series)
+		}
+		if part = append(part, x); err != nil || len(part) < 2000 {
+			return err
+		}
+		if under {
+			err = write()
+		}
+		prepare()
+		under = true
+		return err
 	}, `SELECT `+seriesColumns+`, runs.argv, EXISTS (SELECT 1 FROM series_conclusions WHERE series = series.id)
 		FROM series JOIN runs ON runs.position = series.last_run ORDER BY series.seen`)
+	if under {
+		err = errors.Join(err, write())
+	}
+	if err == nil {
+		prepare()
+		err = write()
+	}
 	if err != nil {
 		_, _ = f.exec("ROLLBACK") // the store is thrown away
 		return err
@@ -237,16 +269,23 @@ func (f *fold) indexAll() error {
 	return err
 }
 
-// index writes the words of a series.
-func (f *fold) index(s *series, notes string) error {
-	_, err := f.exec(`INSERT INTO tried (rowid, command, notes, at) VALUES (?, ?, ?, ?)`, s.seen,
-		tokenText(commandForms(s.argv)...), notes, machineToken(s.machine)+" "+repoToken(s.repoKey))
-	return err
+// indexed is a series with the words that tried has of it.
+type indexed struct {
+	*series
+	concluded          []string
+	command, notes, at string
 }
 
-// noted are the texts of a series' notes, with what was concluded.
-func (s *series) noted(concluded []string) []string {
-	return append(append(slices.Clone(s.tags), s.failure), concluded...)
+func (x *indexed) prepare() {
+	x.command = tokenText(commandForms(x.argv)...)
+	x.notes = tokenText(append(append(slices.Clone(x.tags), x.failure), x.concluded...)...)
+	x.at = machineToken(x.machine) + " " + repoToken(x.repoKey)
+}
+
+// index writes the words of a series.
+func (f *fold) index(x *indexed) error {
+	_, err := f.exec(`INSERT INTO tried (rowid, command, notes, at) VALUES (?, ?, ?, ?)`, x.seen, x.command, x.notes, x.at)
+	return err
 }
 
 func (f *fold) argvOf(s *series) ([]string, error) {
@@ -266,16 +305,15 @@ func (f *fold) argvOf(s *series) ([]string, error) {
 // maxNotes bounds the conclusions whose words find a series.
 const maxNotes = 100
 
-// notes are the tags of a series and what was concluded about it, the newest first.
-func (f *fold) notes(s *series) (string, error) {
-	var concluded []string
-	err := f.each(func(rows *sql.Rows) error {
+// concludedOn are the newest conclusions about a series.
+func (f *fold) concludedOn(s *series) (texts []string, err error) {
+	err = f.each(func(rows *sql.Rows) error {
 		var t string
 		err := rows.Scan(&t)
-		concluded = append(concluded, t)
+		texts = append(texts, t)
 		return err
 	}, `SELECT text FROM series_conclusions JOIN conclusions USING (position) WHERE series = ? ORDER BY position DESC LIMIT ?`, s.id, maxNotes)
-	return tokenText(s.noted(concluded)...), err
+	return texts, err
 }
 
 // touch has the words of series written anew.

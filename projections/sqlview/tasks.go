@@ -96,7 +96,7 @@ func (f *fold) taskReported(h *events.Header, e events.TaskReported) error {
 	run := newRun(h, e.Envelope, argv)
 	run.Machine, run.TaskID, run.Attempt, run.Tags, run.Late = e.Machine, id, e.Attempt, tags, e.Late
 	a := e.Envelope
-	if err := f.run(h, run, &a); err != nil {
+	if err := f.run(prepareRun(h, run, &a)); err != nil {
 		return err
 	}
 	var exit any

@@ -42,7 +42,7 @@ var homes = []struct {
 	{"filippo.io/torchwood", []string{"events/seal"}, "the formats of proofs are read and written in one place"},
 	{"golang.org/x/mod/sumdb/", []string{"events/seal", "testing/logtest"}, "the formats of proofs are read and written in one place"},
 	{"github.com/zricethezav/gitleaks/", []string{"events/secrets"}, "what is a secret is decided in one place, for the machine and for the relay"},
-	{"modernc.org/sqlite", []string{"projections/sqlview", "migrations/histories"}, "SQLite is a view for analysts, and a file of atuin's; the log is elsewhere"},
+	{"modernc.org/sqlite", []string{"projections/sqlview", "migrations/histories", "testing/load"}, "SQLite is a view for analysts, and a file of atuin's; the log is elsewhere"},
 	{"mvdan.cc/sh/", []string{"agent/runner"}, "shell syntax is read where commands run"},
 }
 
