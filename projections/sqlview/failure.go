@@ -17,19 +17,43 @@ const maxFailure = 200
 // the same name whichever command met it: the line that tells of it, without what
 // differs from run to run (numbers, times, addresses, ids, folders). Lines in which
 // task runners say that what they ran has failed are passed over. It is empty if the
-// output does not tell.
-func failureIn(stderr, stdout string) string {
+// output does not tell. Of a command that has failed for certain the last line tells,
+// if no other does.
+func failureIn(stderr, stdout string, certain bool) string {
+	last := ""
 	for _, text := range []string{stderr, stdout} {
-		if line := tellingLine(text); line != "" {
+		line, names := tellingLine(text)
+		if names {
 			return normalFailure(line)
 		}
+		if last == "" && hasWord(line) {
+			last = line
+		}
 	}
-	return ""
+	if !certain {
+		return ""
+	}
+	return normalFailure(last)
+}
+
+// hasWord reports whether a line says anything: brackets and rulers do not.
+func hasWord(line string) bool {
+	letters := 0
+	for _, r := range line {
+		if !unicode.IsLetter(r) {
+			letters = 0
+			continue
+		}
+		if letters++; letters == 3 || unicode.In(r, spaceless...) {
+			return true
+		}
+	}
+	return false
 }
 
 // tellingLine is the first line that names an error; after a Python traceback the
-// line that ends it; else the last line that is no task runner's.
-func tellingLine(text string) string {
+// line that ends it; else, naming none, the last line that is no task runner's.
+func tellingLine(text string) (line string, names bool) {
 	last, inTraceback := "", false
 	for raw := range strings.Lines(text) {
 		line := strings.TrimSpace(withoutEscapes(raw))
@@ -45,11 +69,11 @@ func tellingLine(text string) string {
 			continue
 		}
 		if inTraceback || namesError(line) {
-			return line
+			return line, true
 		}
 		last = line
 	}
-	return last
+	return last, false
 }
 
 // errorWords are parts of lines, in lower case, that tell of an error.

@@ -151,10 +151,14 @@ func TestFailureNames(t *testing.T) {
 		{"curl: (7) Failed to connect to localhost port 7070 after 12 ms", "", "curl: (#) Failed to connect to localhost port # after # ms"},
 		{"12 passed, 0 errors\nsegfault at 0x7ffe12\n", "", "segfault at #"},
 		{"FAIL\nexit status 1", "--- FAIL: TestX (0.00s)\n    x_test.go:12: got 3, want 4\nFAIL\nFAIL\tmod/x\t0.1s\n", "x_test.go:#: got #, want #"},
+		{"", "{\n  \"a\": 1\n}\n---\n", ""},
 		{"error: Recipe `test` failed on line 3 with exit code 1", "expected 200, got 500", "expected #, got #"},
 	} {
-		if got := failureIn(c.stderr, c.stdout); got != c.want {
+		if got := failureIn(c.stderr, c.stdout, true); got != c.want {
 			t.Errorf("%q %q: got %q, want %q", c.stderr, c.stdout, got, c.want)
 		}
+	}
+	if got := failureIn("", "12 files\nall is well\n", false); got != "" {
+		t.Errorf("of what may have succeeded: got %q", got)
 	}
 }
