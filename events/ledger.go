@@ -1,16 +1,31 @@
 package events
 
-// KeyAdded makes a checkpoint key of the ledger known.
+// KeyAdded makes a checkpoint key of the ledger known. From here on, until one of
+// them is retired, every key in force signs every checkpoint.
 type KeyAdded struct {
 	// VerifierKey is the key as golang.org/x/mod/sumdb/note writes it.
 	VerifierKey string `json:"verifier_key"`
+	Reason      string `json:"reason,omitzero"`
+	// Permit is nil for a key that the relay found in the data directory, or made
+	// because there was none.
+	Permit *Permit `json:"permit,omitzero"`
 }
 
-// KeyRetired ends the signing use of a key.
+// KeyRetired ends the signing use of a key: it counts for checkpoints of at most
+// Size events. Checkpoint is the one of that size, the last that it signed, together
+// with every other key in force: whoever trusts this key alone learns from it which
+// keys come after.
 type KeyRetired struct {
 	VerifierKey string `json:"verifier_key"`
 	Reason      string `json:"reason,omitzero"`
+	Size        int64  `json:"size"`
+	Checkpoint  string `json:"checkpoint"`
+	Permit      Permit `json:"permit"`
 }
+
+// MaxCheckpointLag bounds how many events a checkpoint in the log lies behind the
+// event that holds it, so that an audit knows how much to keep in mind.
+const MaxCheckpointLag = 65_536
 
 // HeadsRooted is a root over the heads of all streams at a position, recorded by the
 // relay (package seal has the tree). It lies at most MaxHeadsLag events behind that

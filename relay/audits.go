@@ -136,11 +136,11 @@ func (a *audits) report(run *auditRun, ledger *commands.Ledger, sealer *seal.Sea
 		}
 		checkpoints = append(checkpoints, signed)
 	}
-	report, err := audit.Run(a.ctx, ledger.Log().ReadAll(a.ctx, 0), ledger, func(done events.Position) {
+	report, err := audit.Run(a.ctx, ledger.Log().ReadAll(a.ctx, 0), audit.Options{Live: ledger, Checkpoints: checkpoints, Progress: func(done events.Position) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		run.reply.Progress.Done = done
-	}, checkpoints...)
+	}})
 	if r, ok := errors.AsType[*events.ReadOnlyError](ledger.Degraded()); ok && r.Lost > 0 {
 		// What can be read is not all that there was.
 		report.Add(audit.Finding{Kind: audit.Anchor, Position: r.Lost, Detail: r.Detail})

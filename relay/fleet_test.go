@@ -129,7 +129,7 @@ func newFleet(t *testing.T, configure ...func(*Config)) *fleet {
 		f.relay.Drain()
 		f.server.Close()
 		for name, l := range ledgers {
-			report, err := audit.Run(context.Background(), l.Log().ReadAll(context.Background(), 0), l, nil)
+			report, err := audit.Run(context.Background(), l.Log().ReadAll(context.Background(), 0), audit.Options{Live: l})
 			if err != nil && !errors.Is(err, events.ErrClosed) { // a test may close it
 				t.Errorf("audit: %v", err)
 			}
@@ -164,7 +164,7 @@ func checkEvidence(t *testing.T, l *commands.Ledger, s *seal.Sealer) {
 			t.Errorf("evidence of %s: %v", r.Header.Stream, err)
 			return
 		}
-		report, err := evidence.Verify(file, s.Verifier())
+		report, err := evidence.Verify(file, s.Verifiers()...)
 		if err != nil || !report.OK {
 			t.Errorf("evidence of %s: %v %+v", r.Header.Stream, err, report.Findings)
 		}
@@ -188,7 +188,7 @@ func newSealer(t *testing.T, l *commands.Ledger, store seal.Store, fleet string)
 	if err := l.AddKey(t.Context(), key.Verifier()); err != nil {
 		t.Fatal(err)
 	}
-	s, err := seal.NewSealer(l.Log(), store, key, nil, nil, func([]byte) error { return nil })
+	s, err := seal.NewSealer(l.Log(), store, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }, KeepKeys: func([]*seal.Key) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -191,6 +191,14 @@ func (s *Relay) routes() {
 	s.handle(&operation{method: "GET", path: "/v1/backup", id: "getBackup", tag: "ledger", media: []string{tarType},
 		summary: "A backup of the fleet, for root",
 		about:   "A tar archive: a data directory with every event that was acknowledged when it was asked for, the keys that sign the log and root's token. Its last file, backup.json, lists the others with their SHA-256; without it the archive is cut off. One at a time: 409 BACKUP_RUNNING."}, (*call).getBackup)
+	read(s, operation{method: "GET", path: "/v1/keys", id: "listKeys", tag: "proofs", query: []param{minPositionParam},
+		summary: "The keys that sign the log, and those that did"}, (*call).listKeys)
+	write(s, operation{method: "POST", path: "/v1/keys", id: "rotateKey", tag: "proofs", status: http.StatusCreated, waits: true,
+		summary: "Add a key that signs the log beside the one there is",
+		about:   "Action fleet.configure. From then on both sign every checkpoint, so that whoever has only the old one can follow to the new one. 409 KEY_OVERLAP if two keys are in force."}, (*call).rotateKey)
+	write(s, operation{method: "POST", path: "/v1/keys/{key}/retire", id: "retireKey", tag: "proofs", waits: true,
+		summary: "End the use of a key that signs the log",
+		about:   "Action fleet.configure. The event holds the last checkpoint that the key signed; the key counts for no larger one. 409 KEY_LAST, KEY_RETIRED."}, (*call).retireKey)
 	read(s, operation{method: "GET", path: "/v1/settings", id: "getSettings", tag: "ledger", query: readParams,
 		summary: "The fleet's settings in force"}, (*call).getSettings)
 	write(s, operation{method: "PATCH", path: "/v1/settings", id: "changeSettings", tag: "ledger", waits: true,

@@ -19,11 +19,12 @@ import (
 	"fleetledger/commands/audit"
 	"fleetledger/events"
 	"fleetledger/events/pebblelog"
+	"fleetledger/events/seal"
 )
 
 func (a *app) auditCommand() *cobra.Command {
 	var fleet string
-	var checkpoints []string
+	var checkpoints, keys []string
 	cmd := &cobra.Command{
 		Use:   "audit [--data DIR | --server URL]",
 		Short: "Check the whole record and decide every recorded decision again",
@@ -50,10 +51,18 @@ with --checkpoint: no other record of those events passes.`),
 			if !offline && len(checkpoints) > 0 {
 				return misused("--checkpoint goes with --data; a server's log is checked by: fleetledger checkpoint verify --old")
 			}
+			if !offline && len(keys) > 0 {
+				return misused("--key goes with --data")
+			}
+			for _, key := range keys {
+				if _, err := seal.VerifierOrigin(key); err != nil {
+					return misused("--key: %v", err)
+				}
+			}
 			ask := a.auditServer
 			if offline {
 				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
-					return a.auditData(cmd.Context(), fleet, checkpoints)
+					return a.auditData(cmd.Context(), fleet, checkpoints, keys)
 				}
 			}
 			raw, err := ask(cmd)
@@ -65,6 +74,7 @@ with --checkpoint: no other record of those events passes.`),
 	}
 	cmd.Flags().StringVar(&fleet, "fleet", defaultFleet, "with --data: which fleet")
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "with --data: a file with an earlier checkpoint to hold the record to; may be repeated")
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "with --data: a verifier key that you trust; no other counts then but those that it leads to; may be repeated")
 	return cmd
 }
 
@@ -115,7 +125,7 @@ func (a *app) auditServer(cmd *cobra.Command) (jsontext.Value, error) {
 }
 
 // auditData audits the log of a fleet in the data directory.
-func (a *app) auditData(ctx context.Context, fleet string, checkpoints []string) (jsontext.Value, error) {
+func (a *app) auditData(ctx context.Context, fleet string, checkpoints, keys []string) (jsontext.Value, error) {
 	if err := existingData(a.data); err != nil {
 		return nil, err
 	}
@@ -129,7 +139,7 @@ func (a *app) auditData(ctx context.Context, fleet string, checkpoints []string)
 	if len(names) > 1 && !a.json {
 		printer{a.err}.f("only fleet %s is audited; there are: %s\n", fleet, strings.Join(names, ", "))
 	}
-	report, err := a.auditFleet(ctx, fleet, checkpoints)
+	report, err := a.auditFleet(ctx, fleet, checkpoints, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +154,7 @@ const (
 )
 
 // auditFleet audits the log of a fleet in the data directory.
-func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints []string) (audit.Report, error) {
+func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints, keys []string) (audit.Report, error) {
 	var earlier [][]byte
 	for _, name := range checkpoints {
 		signed, err := os.ReadFile(name)
@@ -153,7 +163,7 @@ func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints []string
 		}
 		earlier = append(earlier, signed)
 	}
-	report, err := a.auditLog(ctx, a.data, fleet, earlier)
+	report, err := a.auditLog(ctx, a.data, fleet, earlier, keys)
 	if errors.Is(err, events.ErrLocked) {
 		return report, tryNext(fmt.Errorf("the data directory %s is in use by another process", a.data), "audit the server itself: fleetledger audit --server URL")
 	}
@@ -161,7 +171,7 @@ func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints []string
 }
 
 // auditLog reads the log of a fleet past whatever is damaged in it.
-func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte) (audit.Report, error) {
+func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte, keys []string) (audit.Report, error) {
 	note := a.newProgress("audited")
 	defer note.end()
 	var read pebblelog.Audit
@@ -200,7 +210,9 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte)
 		return audit.Report{}, err
 	}
 	checkpoints = append(checkpoints, earlier...)
-	report, err := audit.Run(ctx, source, nil, func(done events.Position) { note.at(uint64(done), 0) }, checkpoints...)
+	report, err := audit.Run(ctx, source, audit.Options{
+		Progress: func(done events.Position) { note.at(uint64(done), 0) }, Checkpoints: checkpoints, Keys: keys,
+	})
 	if err != nil {
 		return report, err
 	}

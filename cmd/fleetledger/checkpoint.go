@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -72,25 +73,27 @@ type checkpointJSON struct {
 	Root   events.Hash `json:"root"`
 }
 
-// verifierKey is the newest key that the log names.
+// verifierKey is the newest key that the server signs with.
 func (a *app) verifierKey(cmd *cobra.Command, c *agent.Client) (string, error) {
-	query := map[string][]string{"stream": {string(events.LedgerStream)}, "type": {string(events.KeyAdded{}.Kind())}, "limit": {"1000"}}
-	resp, err := c.Get(cmd.Context(), agent.Path("v1", "events"), query)
+	resp, err := c.Get(cmd.Context(), agent.Path("v1", "keys"), nil)
 	if err != nil {
 		return "", a.unanswered(err)
 	}
-	var page struct {
+	var list struct {
 		Items []struct {
-			Data events.KeyAdded `json:"data"`
+			VerifierKey string `json:"verifier_key"`
+			Signs       bool   `json:"signs"`
 		} `json:"items"`
 	}
-	if err := resp.Decode(&page); err != nil {
+	if err := resp.Decode(&list); err != nil {
 		return "", err
 	}
-	if len(page.Items) == 0 {
-		return "", errors.New("the log names no key: its server does not sign it")
+	for _, k := range slices.Backward(list.Items) {
+		if k.Signs {
+			return k.VerifierKey, nil
+		}
 	}
-	return page.Items[len(page.Items)-1].Data.VerifierKey, nil
+	return "", errors.New("the log names no key: its server does not sign it")
 }
 
 func (a *app) verifyCheckpointCommand() *cobra.Command {

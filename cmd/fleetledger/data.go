@@ -194,7 +194,7 @@ func (a *app) found(ctx context.Context, l *commands.Ledger, fleet, originHost s
 		return lost(a.data, fleet)
 	}
 	// First of all: a log whose name was chosen keeps it.
-	key, err := a.ensureKey(ctx, l, fleet, originHost)
+	keys, err := a.ensureKeys(ctx, l, fleet, originHost)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (a *app) found(ctx context.Context, l *commands.Ledger, fleet, originHost s
 	if err := writeToken(rootTokenFile(a.data, fleet), r.Secret); err != nil {
 		return err
 	}
-	return l.AddKey(ctx, key.Verifier())
+	return l.AddKey(ctx, keys[0].Verifier())
 }
 
 // writeToken writes a token to a file that only its owner reads.

@@ -7,10 +7,12 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"fleetledger/commands"
 	"fleetledger/events/seal"
 )
 
@@ -46,8 +48,12 @@ func TestOlderDirectoryGetsAKey(t *testing.T) {
 			t.Fatalf("new %t, %v", isNew, err)
 		}
 		l := fleets[defaultFleet]
-		if keys, err = l.Keys(t.Context()); err != nil {
+		ring, err := l.Keys(t.Context())
+		if err != nil {
 			t.Fatal(err)
+		}
+		for _, k := range ring {
+			keys = append(keys, k.Verifier)
 		}
 		if signed, err = seals[defaultFleet].Checkpoint(); err != nil {
 			t.Fatal(err)
@@ -97,5 +103,89 @@ func TestOlderDirectoryGetsAKey(t *testing.T) {
 		if _, _, _, err := a.openFleets(t.Context(), "", "relay", logger); err == nil || strings.Contains(err.Error(), text) {
 			t.Errorf("key %q: %v", text, err)
 		}
+	}
+}
+
+// TestKeysThatACrashLeft: a key that was kept and never recorded, and one that was
+// retired and is still kept, sign nothing, and are taken out at the next start.
+func TestKeysThatACrashLeft(t *testing.T) {
+	logger := slog.New(slog.DiscardHandler)
+	a := &app{out: io.Discard, err: io.Discard, data: filepath.Join(t.TempDir(), "data")}
+	if err := makeData(a.data); err != nil {
+		t.Fatal(err)
+	}
+	name := keyFile(a.data, defaultFleet)
+	kept := func() string {
+		t.Helper()
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	// open starts, does something, and stops; it returns the keys that sign then.
+	open := func(do func(*commands.Ledger, *seal.Sealer) error) []string {
+		t.Helper()
+		fleets, seals, _, err := a.openFleets(t.Context(), "", logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if do != nil {
+			if err := do(fleets[defaultFleet], seals[defaultFleet]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		signs := seals[defaultFleet].Verifiers()
+		if err := fleets[defaultFleet].Log().Close(); err != nil {
+			t.Fatal(err)
+		}
+		return signs
+	}
+	first := open(nil)
+	before := kept()
+	stranger, err := seal.NewKey(bytes.NewReader(make([]byte, 64)), "fleetledger.local/default")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(before+stranger.Private()+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if signs := open(nil); !slices.Equal(signs, first) || kept() != before {
+		t.Errorf("a key that was never recorded: %q sign", signs)
+	}
+
+	root := commands.Caller{Actor: "root"}
+	both := open(func(l *commands.Ledger, s *seal.Sealer) error {
+		_, err := l.RotateKey(t.Context(), root, s, commands.RotateKey{})
+		return err
+	})
+	two := kept()
+	if len(both) != 2 || strings.Count(two, "\n") != 2 || !slices.Equal(open(nil), both) {
+		t.Fatalf("%q sign", both)
+	}
+	after := open(func(l *commands.Ledger, s *seal.Sealer) error {
+		_, err := l.RetireKey(t.Context(), root, s, commands.RetireKey{ID: seal.RingKey{Verifier: first[0]}.ID()})
+		return err
+	})
+	one := kept()
+	if !slices.Equal(after, both[1:]) || strings.Count(one, "\n") != 1 {
+		t.Fatalf("%q sign", after)
+	}
+	if err := os.WriteFile(name, []byte(two), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if signs := open(nil); !slices.Equal(signs, after) || kept() != one {
+		t.Errorf("a key that was retired: %q sign", signs)
+	}
+	if info, err := os.Stat(name); err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+		t.Errorf("the key file: %v, %v", info, err)
+	}
+
+	// Only a retired key is left: it is not taken into use again.
+	if err := os.WriteFile(name, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if signs := open(nil); len(signs) != 1 || slices.Contains(both, signs[0]) {
+		t.Errorf("only a retired key was left: %q sign", signs)
 	}
 }

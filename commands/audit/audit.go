@@ -72,18 +72,31 @@ const (
 	Undetermined = "undetermined" // could not be checked, because of an earlier finding
 )
 
+// Options say what an audit goes by besides the log.
+type Options struct {
+	// Live, if not nil, is the ledger whose projections are compared; what is read is
+	// then its log.
+	Live *commands.Ledger
+	// Progress, if not nil, is called now and then.
+	Progress func(done events.Position)
+	// Checkpoints are signed ones of this log, as C2SP tlog-checkpoint has them: each
+	// must be signed by a key that counts for its size, over the tree that the events
+	// give.
+	Checkpoints [][]byte
+	// Keys are verifier keys that the auditor trusts: then no other key counts than
+	// these and those that they lead to. With none, the keys that the log names count.
+	Keys []string
+}
+
 // Run audits the records of src, which yields a log from its first event, either
 // a record or the error that stands in its place: *events.CorruptError names the
-// position and the audit goes on behind it; any other error ends it. live, if not
-// nil, is the ledger whose projections are compared; src then reads its log.
-// progress, if not nil, is called now and then. checkpoints are signed ones of this
-// log, as C2SP tlog-checkpoint has them: each must be signed by a key that the log
-// names, over the tree that its events give.
-func Run(ctx context.Context, src iter.Seq2[events.Record, error], live *commands.Ledger, progress func(done events.Position), checkpoints ...[]byte) (Report, error) {
+// position and the audit goes on behind it; any other error ends it.
+func Run(ctx context.Context, src iter.Seq2[events.Record, error], opts Options) (Report, error) {
+	live, progress := opts.Live, opts.Progress
 	start := time.Now()
 	a := newAuditor()
 	a.report.From = 1
-	a.signed = newCheckpoints(checkpoints)
+	a.signed = newCheckpoints(opts.Checkpoints, opts.Keys)
 	var snapshot projections.Views
 	if live != nil {
 		snapshot = live.State().Snapshot()
@@ -331,7 +344,9 @@ func (a *auditor) place(r events.Record) {
 	}
 	a.streams[h.Stream] = head{h.Revision, leaf}
 	if !a.part {
-		a.signed.add(r, leaf)
+		if err := a.signed.add(r, leaf); err != nil {
+			a.find(r, Order, nil, nil, "%v", err)
+		}
 		if h.Type == (events.HeadsRooted{}).Kind() {
 			a.rooted(r)
 		}

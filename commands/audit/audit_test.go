@@ -176,7 +176,7 @@ func seq(records []events.Record) iter.Seq2[events.Record, error] {
 
 func run(t *testing.T, records []events.Record) audit.Report {
 	t.Helper()
-	report, err := audit.Run(context.Background(), seq(records), nil, nil)
+	report, err := audit.Run(context.Background(), seq(records), audit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func rewrite(t *testing.T, records []events.Record, change func(r *events.Record
 
 func TestSoundLogPasses(t *testing.T) {
 	f := newFleet(t)
-	report, err := audit.Run(context.Background(), seq(f.records), f.ledger, nil)
+	report, err := audit.Run(context.Background(), seq(f.records), audit.Options{Live: f.ledger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -671,7 +671,7 @@ func TestUnreadableEventIsNamedAndTheRestIsRead(t *testing.T) {
 				return
 			}
 		}
-	}, nil, nil)
+	}, audit.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -697,7 +697,7 @@ func TestLiveProjectionThatDiffersIsFound(t *testing.T) {
 		}
 		records = append(records, r)
 	}
-	report, err := audit.Run(context.Background(), seq(records), other.ledger, nil)
+	report, err := audit.Run(context.Background(), seq(records), audit.Options{Live: other.ledger})
 	if err != nil {
 		t.Fatal(err)
 	}

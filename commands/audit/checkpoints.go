@@ -2,16 +2,20 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 
 	"fleetledger/events"
 	"fleetledger/events/seal"
 )
 
-// checkpoints compares signed checkpoints with the tree of what is read.
+// checkpoints compares signed checkpoints with the tree of what is read: those that
+// the auditor has, and those that are in the log.
 type checkpoints struct {
-	tree seal.Edge
-	lost bool     // a header could not be read: there is no tree any more
-	keys []string // that the log has named so far
+	tree seal.Recent
+	lost bool // a header could not be read: there is no tree any more
+	ring seal.Keyring
+	// trusted are the keys that the auditor has; nil if it takes those of the log.
+	trusted []string
 	// due are those whose tree is not reached yet.
 	due []*checkpoint
 	all []*checkpoint
@@ -20,48 +24,65 @@ type checkpoints struct {
 type checkpoint struct {
 	signed []byte
 	claims seal.Checkpoint
-	found  *Finding // what is wrong with it
-	met    bool     // its tree was compared
+	at     events.Position // of the event that holds it, 0 if the auditor has it
+	found  *Finding        // what is wrong with it
+	met    bool            // its tree was compared
 }
 
-func newCheckpoints(signed [][]byte) *checkpoints {
-	c := &checkpoints{}
+func newCheckpoints(signed [][]byte, trusted []string) *checkpoints {
+	c := &checkpoints{trusted: trusted}
 	for _, text := range signed {
-		p := &checkpoint{signed: text}
-		var err error
-		if p.claims, err = seal.ParseCheckpoint(text); err != nil {
-			p.found = &Finding{Kind: Checkpoint, Position: 1, Detail: "a checkpoint cannot be read: " + err.Error()}
-		} else {
-			c.due = append(c.due, p)
-		}
-		c.all = append(c.all, p)
+		c.take(text, 0)
 	}
 	c.compare()
 	return c
 }
 
-// add takes the next record.
-func (c *checkpoints) add(r events.Record, leaf events.Hash) {
-	c.tree.Append(leaf)
-	if r.Header.Type == (events.KeyAdded{}).Kind() && r.Header.Stream == events.LedgerStream && r.Verify() == nil {
-		if e, err := events.DecodeAs[events.KeyAdded](r); err == nil {
-			c.keys = append(c.keys, e.VerifierKey)
-		}
+// take adds a checkpoint to those that are compared.
+func (c *checkpoints) take(text []byte, at events.Position) {
+	p := &checkpoint{signed: text, at: at}
+	var err error
+	if p.claims, err = seal.ParseCheckpoint(text); err != nil {
+		p.found = &Finding{Kind: Checkpoint, Position: max(at, 1), Detail: "a checkpoint cannot be read: " + err.Error()}
+	} else {
+		c.due = append(c.due, p)
 	}
-	c.compare()
+	c.all = append(c.all, p)
 }
 
-// compare compares those whose size the tree has now.
+// add takes the next record, and returns what is wrong with the key that it adds or
+// retires.
+func (c *checkpoints) add(r events.Record, leaf events.Hash) error {
+	c.tree.Append(leaf)
+	var wrong error
+	if r.Header.Stream == events.LedgerStream && !r.Erased && r.Verify() == nil {
+		if wrong = c.ring.Read(r); wrong == nil && r.Header.Type == (events.KeyRetired{}).Kind() {
+			i := slices.IndexFunc(c.ring, func(k seal.RingKey) bool { return k.Retired == r.Header.Position })
+			c.take(c.ring[i].Last, r.Header.Position)
+		}
+	}
+	if len(c.due) > 0 {
+		c.compare()
+	}
+	return wrong
+}
+
+// compare compares those whose size the tree has now, or has had.
 func (c *checkpoints) compare() {
 	rest := c.due[:0]
 	for _, p := range c.due {
-		if c.lost || p.claims.Size != c.tree.Size() {
+		if c.lost || p.claims.Size > c.tree.Size() {
 			rest = append(rest, p)
 			continue
 		}
-		p.met = true
-		if root := c.tree.Root(); root != p.claims.Root {
-			p.found = &Finding{Kind: Checkpoint, Position: 1, Expected: p.claims.Root, Actual: root, Detail: fmt.Sprintf(
+		root, known := c.tree.RootAt(p.claims.Size)
+		p.met = known
+		switch {
+		case !known:
+			p.found = &Finding{Kind: Checkpoint, Position: p.at, Detail: fmt.Sprintf(
+				"a checkpoint over %d events lies more than %d events behind the event that holds it", p.claims.Size, events.MaxCheckpointLag)}
+		case root != p.claims.Root:
+			p.found = &Finding{Kind: Checkpoint, Position: max(p.at, 1), Expected: p.claims.Root, Actual: root, Detail: fmt.Sprintf(
 				"the Merkle root of the first %d events is not the one that was signed: at least one of them was replaced", p.claims.Size)}
 		}
 	}
@@ -70,6 +91,21 @@ func (c *checkpoints) compare() {
 
 // end reports on all of them, the log having been read to its end.
 func (c *checkpoints) end(r *Report) {
+	ring := c.ring
+	if c.trusted != nil {
+		var texts [][]byte
+		for _, p := range c.all {
+			if p.met && p.found == nil {
+				texts = append(texts, p.signed)
+			}
+		}
+		ring = c.ring.Trusted(c.trusted, texts, func(shown seal.Checkpoint) bool {
+			return slices.ContainsFunc(c.all, func(p *checkpoint) bool { return p.met && p.found == nil && p.claims == shown })
+		})
+		if len(ring) == 0 && !c.lost {
+			r.Add(Finding{Kind: Checkpoint, Position: 1, Expected: c.trusted, Detail: "the log names none of the keys that were given: it is another log, or one that was written anew"})
+		}
+	}
 	for _, p := range c.all {
 		switch {
 		case p.found != nil:
@@ -81,8 +117,8 @@ func (c *checkpoints) end(r *Report) {
 				"a checkpoint was signed over %d events, %d are there", p.claims.Size, c.tree.Size())}
 		default:
 			// Last, so that a log that lost its keys is told as what it is.
-			if _, err := seal.VerifyCheckpoint(p.signed, c.keys...); err != nil {
-				p.found = &Finding{Kind: Checkpoint, Position: events.Position(p.claims.Size), Detail: fmt.Sprintf(
+			if _, err := ring.Verify(p.signed); err != nil {
+				p.found = &Finding{Kind: Checkpoint, Position: max(p.at, events.Position(p.claims.Size)), Detail: fmt.Sprintf(
 					"the checkpoint over %d events does not verify: %v", p.claims.Size, err)}
 			}
 		}

@@ -16,10 +16,10 @@ import (
 )
 
 // sign makes the key of this origin, records it, and signs the log as it is then.
-func (f *fleet) sign(t *testing.T, origin string) (signed []byte) {
+func (f *fleet) sign(t *testing.T, name string) (signed []byte) {
 	t.Helper()
-	seed := sha256.Sum256([]byte(origin))
-	key, err := seal.NewKey(bytes.NewReader(append(seed[:], seed[:]...)), origin)
+	seed := sha256.Sum256([]byte(name))
+	key, err := seal.NewKey(bytes.NewReader(append(seed[:], seed[:]...)), "ledger.test/default")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +27,7 @@ func (f *fleet) sign(t *testing.T, origin string) (signed []byte) {
 		t.Fatal(err)
 	}
 	log := f.ledger.Log().(*memlog.Log)
-	s, err := seal.NewSealer(log, log, key, nil, nil, func([]byte) error { return nil })
+	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +47,11 @@ func (f *fleet) sign(t *testing.T, origin string) (signed []byte) {
 func TestCheckpoints(t *testing.T) {
 	f := newFleet(t)
 	founded := len(f.records)
-	first := f.sign(t, "ledger.test/default")
+	first := f.sign(t, "first")
 	if got := len(f.records) - founded; got != 1 {
 		t.Fatalf("%d events were recorded for a key", got)
 	}
-	second := f.sign(t, "new.test/default") // another key of the same log
+	second := f.sign(t, "second") // another key of the same log
 	if err := f.ledger.AddKey(context.Background(), "made-up+00000000+AA=="); err == nil {
 		t.Error("what is no key was recorded")
 	}
@@ -73,7 +73,7 @@ func TestCheckpoints(t *testing.T) {
 			}
 		}
 	}
-	changed := bytes.Replace(second, []byte("new.test"), []byte("old.test"), 1)
+	changed := bytes.Replace(second, []byte("ledger.test"), []byte("old.test"), 1)
 	for what, c := range map[string]struct {
 		src      iter.Seq2[events.Record, error]
 		signed   [][]byte
@@ -94,7 +94,7 @@ func TestCheckpoints(t *testing.T) {
 		"good and bad together": {seq(f.records), [][]byte{first, changed}, 1, "does not verify", at},
 	} {
 		t.Run(what, func(t *testing.T) {
-			report, err := audit.Run(context.Background(), c.src, nil, nil, c.signed...)
+			report, err := audit.Run(context.Background(), c.src, audit.Options{Checkpoints: c.signed})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func signedOver(t *testing.T, records []events.Record) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := seal.NewSealer(log, log, key, nil, nil, func([]byte) error { return nil })
+	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func (f fleet) find(t *testing.T, kind events.Kind, nth int) int {
 func TestErasedLogPasses(t *testing.T) {
 	f := erasedFleet(t)
 	whole := run(t, newFleet(t).records)
-	report, err := audit.Run(context.Background(), seq(f.records), f.ledger, nil)
+	report, err := audit.Run(context.Background(), seq(f.records), audit.Options{Live: f.ledger})
 	if err != nil {
 		t.Fatal(err)
 	}

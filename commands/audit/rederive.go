@@ -89,6 +89,10 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		a.blocks.add(r, e)
 	case events.BlockAccepted:
 		a.accepted(r, e)
+	case events.KeyAdded:
+		a.optional(r, e.Permit, r.Header.Actor == events.RelayActor, "fleet.configure")
+	case events.KeyRetired:
+		a.permit(r, e.Permit, "fleet.configure")
 	case events.Ext:
 		a.permit(r, e.Permit, string(r.Header.Type))
 	case events.PayloadErased:

@@ -87,11 +87,16 @@ type Checkpoint struct {
 	Root   events.Hash
 }
 
-// sign writes c as C2SP tlog-checkpoint has it. The same c gives the same bytes.
-func (k *Key) sign(c Checkpoint) ([]byte, error) {
+// sign writes c as C2SP tlog-checkpoint has it, signed by each key. The same c and
+// keys give the same bytes.
+func sign(c Checkpoint, keys []*Key) ([]byte, error) {
 	text := torchwood.Checkpoint{Origin: c.Origin}
 	text.N, text.Hash = int64(c.Size), [32]byte(c.Root)
-	return note.Sign(&note.Note{Text: text.String()}, k.signer)
+	signers := make([]note.Signer, len(keys))
+	for i, k := range keys {
+		signers[i] = k.signer
+	}
+	return note.Sign(&note.Note{Text: text.String()}, signers...)
 }
 
 // ParseCheckpoint reads what a checkpoint claims, whoever signed it.

@@ -57,6 +57,52 @@ func (e *Edge) Root() events.Hash {
 	return root
 }
 
+// Recent is an Edge that tells the roots of its last sizes too: as many as
+// events.MaxCheckpointLag at least.
+type Recent struct {
+	Edge
+	// marks are the edge at every recentStep leaves, the oldest first, each with the
+	// leaves that came after it.
+	marks []recentMark
+}
+
+type recentMark struct {
+	edge   Edge
+	leaves []events.Hash
+}
+
+const recentStep = 8192
+
+// Append adds the leaf with this hash at the right.
+func (r *Recent) Append(leaf events.Hash) {
+	if n := len(r.marks); n == 0 || len(r.marks[n-1].leaves) == recentStep {
+		if n > events.MaxCheckpointLag/recentStep {
+			r.marks = append(r.marks[:0], r.marks[1:]...)
+		}
+		r.marks = append(r.marks, recentMark{edge: r.Edge})
+	}
+	last := &r.marks[len(r.marks)-1]
+	last.leaves = append(last.leaves, leaf)
+	r.Edge.Append(leaf)
+}
+
+// RootAt is the root of the first size leaves, if it is remembered.
+func (r *Recent) RootAt(size uint64) (events.Hash, bool) {
+	if size == r.size {
+		return r.Root(), true
+	}
+	for _, m := range r.marks {
+		if m.edge.size <= size && size <= m.edge.size+uint64(len(m.leaves)) {
+			e := m.edge
+			for _, leaf := range m.leaves[:size-m.edge.size] {
+				e.Append(leaf)
+			}
+			return e.Root(), true
+		}
+	}
+	return events.Hash{}, false
+}
+
 // nodeHash is the hash of an inner node: SHA-256(0x01 || left || right).
 func nodeHash(left, right events.Hash) events.Hash {
 	var b [1 + 2*sha256.Size]byte

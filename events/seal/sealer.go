@@ -1,9 +1,12 @@
 package seal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"slices"
 	"sync"
 
 	"filippo.io/torchwood"
@@ -18,17 +21,34 @@ import (
 // for what one commit made durable, and never a smaller tree than before as the
 // newest.
 type Sealer struct {
-	log   events.Log
-	store Store
-	key   *Key
-	// keep stores the newest checkpoint, whole or not at all.
-	keep func(signed []byte) error
+	log    events.Log
+	store  Store
+	files  Files
+	origin string
+
+	changing sync.Mutex // held while keys change
 
 	// may reports whether this sealer may sign; nil means always.
 	may func() bool
 
 	mu   sync.Mutex
+	keys []*Key // those in force that are here: all of them sign; guarded by mu, changed under both
 	last signed // the newest that was kept; guarded by mu
+	// stale is true when last is not signed by all keys; guarded by mu.
+	stale bool
+}
+
+// Files is what a Sealer keeps, and how.
+type Files struct {
+	// Keys are the keys in force that are here, at least one, and all of one log.
+	Keys []*Key
+	// Ring has all keys that the log names.
+	Ring Keyring
+	// Kept is the checkpoint that Keep stored last, nil if there was none.
+	Kept []byte
+	// Keep stores the newest checkpoint, and KeepKeys the keys: whole or not at all.
+	Keep     func(signed []byte) error
+	KeepKeys func([]*Key) error
 }
 
 // ErrNotOnDuty says that another relay signs, and has not yet signed so much.
@@ -59,11 +79,11 @@ func (s *Sealer) Offer(text []byte, verifiers []string) error {
 	if err != nil {
 		return err
 	}
-	if c.Origin != s.key.Origin() || root != c.Root {
+	if c.Origin != s.origin || root != c.Root {
 		return &events.CorruptError{Position: 1, Detail: fmt.Sprintf(
-			"the Merkle root of the first %d events of %s is %s here, another relay has signed %s with %s", c.Size, s.key.Origin(), root, c.Origin, c.Root)}
+			"the Merkle root of the first %d events of %s is %s here, another relay has signed %s with %s", c.Size, s.origin, root, c.Origin, c.Root)}
 	}
-	if err := s.keep(text); err != nil {
+	if err := s.files.Keep(text); err != nil {
 		return fmt.Errorf("keep the checkpoint: %w", err)
 	}
 	s.last = signed{c, text}
@@ -75,15 +95,14 @@ type signed struct {
 	text []byte // nil if there is none
 }
 
-// NewSealer returns the sealer of log, whose tree is in store. verifiers are all
-// keys that were ever this log's; kept is what keep stored last, nil if nothing
-// was. A log that is not the one that was signed is an *events.CorruptError.
-func NewSealer(log events.Log, store Store, key *Key, verifiers []string, kept []byte, keep func(signed []byte) error) (*Sealer, error) {
-	s := &Sealer{log: log, store: store, key: key, keep: keep}
-	if kept == nil {
+// NewSealer returns the sealer of log, whose tree is in store. A log that is not the
+// one that was signed is an *events.CorruptError.
+func NewSealer(log events.Log, store Store, f Files) (*Sealer, error) {
+	s := &Sealer{log: log, store: store, files: f, keys: f.Keys, origin: f.Keys[0].Origin()}
+	if f.Kept == nil {
 		return s, nil
 	}
-	c, err := VerifyCheckpoint(kept, verifiers...)
+	c, err := f.Ring.Verify(f.Kept)
 	if err != nil {
 		return nil, fmt.Errorf("the kept checkpoint: %w", err)
 	}
@@ -96,16 +115,78 @@ func NewSealer(log events.Log, store Store, key *Key, verifiers []string, kept [
 	if err != nil {
 		return nil, err
 	}
-	if c.Origin != key.Origin() || root != c.Root {
+	if c.Origin != s.origin || root != c.Root {
 		return nil, &events.CorruptError{Position: 1, Detail: fmt.Sprintf(
-			"the Merkle root of the first %d events of %s is %s, a checkpoint of %s was signed with %s", c.Size, key.Origin(), root, c.Origin, c.Root)}
+			"the Merkle root of the first %d events of %s is %s, a checkpoint of %s was signed with %s", c.Size, s.origin, root, c.Origin, c.Root)}
 	}
-	s.last = signed{c, kept}
+	now, err := sign(c, s.keys)
+	if err != nil {
+		return nil, err
+	}
+	s.last, s.stale = signed{c, f.Kept}, !bytes.Equal(now, f.Kept)
 	return s, nil
 }
 
-// Verifier is the public text of the key that signs.
-func (s *Sealer) Verifier() string { return s.key.Verifier() }
+// Verifiers are the public texts of the keys that sign.
+func (s *Sealer) Verifiers() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var keys []string
+	for _, k := range s.keys {
+		keys = append(keys, k.Verifier())
+	}
+	return keys
+}
+
+// Rotate makes a key that signs beside those there are, as soon as record has
+// recorded it: it gets the verifier key and reports whether it did, or an error if it
+// cannot tell. The key is in the files before: a crash before the event, or an error,
+// leaves one there that signs nothing.
+func (s *Sealer) Rotate(random io.Reader, record func(verifier string) (bool, error)) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	key, err := NewKey(random, s.origin)
+	if err != nil {
+		return err
+	}
+	both := append(slices.Clone(s.keys), key)
+	if err := s.files.KeepKeys(both); err != nil {
+		return fmt.Errorf("keep the new key: %w", err)
+	}
+	switch recorded, err := record(key.Verifier()); {
+	case err != nil:
+		return err
+	case !recorded:
+		return s.files.KeepKeys(s.keys)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keys, s.stale = both, true
+	return nil
+}
+
+// Retire ends the use of a key as soon as record has recorded that: it gets the last
+// checkpoint that the key signs, and reports whether it did. The files lose the key
+// after the event; a crash between leaves one there that signs nothing.
+func (s *Sealer) Retire(verifier string, record func(last Checkpoint, signed []byte) (bool, error)) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	last, err := s.newest(0)
+	if err != nil {
+		return err
+	}
+	if recorded, err := record(last.Checkpoint, last.text); err != nil || !recorded {
+		return err
+	}
+	rest := slices.DeleteFunc(slices.Clone(s.keys), func(k *Key) bool { return k.Verifier() == verifier })
+	s.mu.Lock()
+	s.keys, s.stale = rest, true
+	s.mu.Unlock()
+	if err := s.files.KeepKeys(rest); err != nil {
+		return fmt.Errorf("the key is retired and signs nothing any more, but it is still in its file: %w", err)
+	}
+	return nil
+}
 
 // Reader returns a reader of everything that is durable now, and so of every
 // checkpoint that was served.
@@ -124,7 +205,7 @@ func (s *Sealer) newest(size uint64) (signed, error) {
 	defer s.mu.Unlock()
 	// What others made durable, or signed, while this one waited is in it.
 	view := s.store.Tree()
-	if s.last.text != nil && (view.Size == s.last.Size || size > 0 && size <= s.last.Size) {
+	if s.last.text != nil && !s.stale && (view.Size == s.last.Size || size > 0 && size <= s.last.Size) {
 		return s.last, nil
 	}
 	if s.may != nil && !s.may() {
@@ -139,34 +220,34 @@ func (s *Sealer) newest(size uint64) (signed, error) {
 	}
 	// Kept before anyone sees it. A crash before the next line loses a signature
 	// that nobody has.
-	if err := s.keep(next.text); err != nil {
+	if err := s.files.Keep(next.text); err != nil {
 		if s.last.text != nil && size <= s.last.Size {
 			// An older checkpoint is as true: readers go on when the disk is full.
 			return s.last, nil
 		}
 		return signed{}, fmt.Errorf("keep the checkpoint: %w", err)
 	}
-	s.last = next
+	s.last, s.stale = next, false
 	return next, nil
 }
 
 // older returns a checkpoint of a tree that is durable.
 func (s *Sealer) older(c Checkpoint) (signed, error) {
 	s.mu.Lock()
-	last := s.last
-	s.mu.Unlock()
+	defer s.mu.Unlock()
 	switch {
-	case last.text != nil && last.Size == c.Size:
-		return last, nil
+	case s.last.text != nil && !s.stale && s.last.Size == c.Size:
+		return s.last, nil
 	case s.may != nil && !s.may():
 		return signed{}, ErrNotOnDuty
 	}
 	return s.sign(c)
 }
 
+// sign signs c. mu is held.
 func (s *Sealer) sign(c Checkpoint) (signed, error) {
-	c.Origin = s.key.Origin()
-	text, err := s.key.sign(c)
+	c.Origin = s.origin
+	text, err := sign(c, s.keys)
 	return signed{c, text}, err
 }
 

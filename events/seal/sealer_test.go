@@ -71,6 +71,7 @@ const origin = "ledger.test/fleet-a"
 type kept struct {
 	mu    sync.Mutex
 	texts [][]byte
+	keys  []*seal.Key
 	err   error
 }
 
@@ -83,9 +84,20 @@ func (k *kept) keep(b []byte) error {
 	return k.err
 }
 
+func (k *kept) files(keys ...*seal.Key) seal.Files {
+	return seal.Files{Keys: keys, Keep: k.keep, KeepKeys: func(keys []*seal.Key) error {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if k.err == nil {
+			k.keys = keys
+		}
+		return k.err
+	}}
+}
+
 func newSealer(t testing.TB, l *memlog.Log, key *seal.Key, k *kept) *seal.Sealer {
 	t.Helper()
-	s, err := seal.NewSealer(l, l, key, nil, nil, k.keep)
+	s, err := seal.NewSealer(l, l, k.files(key))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +391,12 @@ func TestKeptCheckpointIsHeldAgainstTheLog(t *testing.T) {
 		t.Fatal(err)
 	}
 	reopen := func(l *memlog.Log, key *seal.Key, verifiers ...string) (*seal.Sealer, error) {
-		return seal.NewSealer(l, l, key, verifiers, text, k.keep)
+		f := k.files(key)
+		f.Kept = text
+		for _, v := range verifiers {
+			f.Ring = append(f.Ring, seal.RingKey{Verifier: v})
+		}
+		return seal.NewSealer(l, l, f)
 	}
 	again, err := reopen(l, key, key.Verifier())
 	if err != nil {
@@ -420,7 +437,9 @@ func TestKeptCheckpointIsHeldAgainstTheLog(t *testing.T) {
 		}
 	}
 	for _, bad := range [][]byte{{}, []byte("x"), text[:len(text)-3], bytes.Replace(text, []byte("\n300\n"), []byte("\n299\n"), 1)} {
-		if _, err := seal.NewSealer(l, l, key, []string{key.Verifier()}, bad, k.keep); err == nil {
+		f := k.files(key)
+		f.Kept, f.Ring = bad, seal.Keyring{{Verifier: key.Verifier()}}
+		if _, err := seal.NewSealer(l, l, f); err == nil {
 			t.Errorf("the kept checkpoint %q was taken", bad)
 		}
 	}

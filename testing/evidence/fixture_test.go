@@ -152,7 +152,7 @@ func seals(t testing.TB, log *memlog.Log, task string) sealed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := seal.NewSealer(log, log, key, nil, nil, func([]byte) error { return nil })
+	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}
