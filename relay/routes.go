@@ -191,6 +191,10 @@ func (s *Relay) routes() {
 	s.handle(&operation{method: "GET", path: "/v1/backup", id: "getBackup", tag: "ledger", media: []string{tarType},
 		summary: "A backup of the fleet, for root",
 		about:   "A tar archive: a data directory with every event that was acknowledged when it was asked for, the keys that sign the log and root's token. Its last file, backup.json, lists the others with their SHA-256; without it the archive is cut off. One at a time: 409 BACKUP_RUNNING."}, (*call).getBackup)
+	s.handle(&operation{method: "GET", path: "/v1/payloads", id: "getPayloads", tag: "proofs", media: []string{payloadsType},
+		query:   []param{{name: "after", integer: true, about: "Of the events after this position."}, limitParam},
+		summary: "The payloads that the log's leaves commit to, byte for byte",
+		about:   "JSON Lines, one for each position: its payload as text and its salt in hexadecimal, or erased. A header's commitment is SHA-256 over the salt's bytes and the payload. A page may end before its limit; the next one begins after its last position."}, (*call).getPayloads)
 	read(s, operation{method: "GET", path: "/v1/keys", id: "listKeys", tag: "proofs", query: []param{minPositionParam},
 		summary: "The keys that sign the log, and those that did"}, (*call).listKeys)
 	write(s, operation{method: "POST", path: "/v1/keys", id: "rotateKey", tag: "proofs", status: http.StatusCreated, waits: true,

@@ -25,6 +25,8 @@ import (
 func (a *app) auditCommand() *cobra.Command {
 	var fleet string
 	var checkpoints, keys []string
+	var live bool
+	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "audit [--data DIR | --server URL]",
 		Short: "Check the whole record and decide every recorded decision again",
@@ -34,13 +36,16 @@ hashes, payloads and the newest checkpoint, decide every recorded decision again
 from the events before it, and rebuild the projections.
 
 With --data it reads a data directory, without a server and without changing a byte
-there; else it asks the server, which compares its live projections too. Each
-finding names its position. Exit code 0 means that there is none.
+there. With --server it reads everything over HTTP and trusts nothing of it: the
+checkpoint, every leaf, payload and tile. With neither, or with --live, it asks the
+server to audit itself, which compares its live projections too. Each finding names
+its position. Exit code 0 means that there is none.
 
-Whoever holds the directory may have written all of it anew, keys included. Give
-checkpoints that you have kept elsewhere, and whose signature you have verified,
-with --checkpoint: no other record of those events passes.`),
+Whoever holds the log may have written all of it anew, keys included. Give the key
+that you trust with --key, and checkpoints that you have kept elsewhere with
+--checkpoint: no other record of those events passes.`),
 		Example: `  fleetledger audit
+  fleetledger audit --server https://ledger.example.org --key "$(cat ledger.key)" --checkpoint then.checkpoint
   fleetledger audit --data /mnt/backup/fleetledger-data --checkpoint then.checkpoint`,
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
@@ -48,11 +53,14 @@ with --checkpoint: no other record of those events passes.`),
 			if offline && a.server != "" {
 				return misused("--data audits a directory and --server a server: give one of them")
 			}
-			if !offline && len(checkpoints) > 0 {
-				return misused("--checkpoint goes with --data; a server's log is checked by: fleetledger checkpoint verify --old")
-			}
-			if !offline && len(keys) > 0 {
-				return misused("--key goes with --data")
+			remote := cmd.Flags().Changed("server") && !live
+			switch {
+			case offline && live:
+				return misused("--live asks a server, and --data audits a directory")
+			case !offline && !remote && len(checkpoints)+len(keys) > 0:
+				return misused("--checkpoint and --key are for an audit that trusts nobody: with --data, or with --server and without --live")
+			case timeout <= 0:
+				return misused("--timeout %v: some time is needed", timeout)
 			}
 			for _, key := range keys {
 				if _, err := seal.VerifierOrigin(key); err != nil {
@@ -60,6 +68,11 @@ with --checkpoint: no other record of those events passes.`),
 				}
 			}
 			ask := a.auditServer
+			if remote {
+				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
+					return a.auditRemote(cmd, checkpoints, keys, timeout)
+				}
+			}
 			if offline {
 				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
 					return a.auditData(cmd.Context(), fleet, checkpoints, keys)
@@ -73,8 +86,10 @@ with --checkpoint: no other record of those events passes.`),
 		}),
 	}
 	cmd.Flags().StringVar(&fleet, "fleet", defaultFleet, "with --data: which fleet")
-	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "with --data: a file with an earlier checkpoint to hold the record to; may be repeated")
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "with --data: a verifier key that you trust; no other counts then but those that it leads to; may be repeated")
+	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "with --data or --server: a file with an earlier checkpoint to hold the record to; may be repeated")
+	cmd.Flags().StringArrayVar(&keys, "key", nil, "with --data or --server: a verifier key that you trust; no other counts then but those that it leads to; may be repeated")
+	cmd.Flags().BoolVar(&live, "live", false, "with --server: have the server audit itself")
+	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "with --server: how long one answer may take")
 	return cmd
 }
 

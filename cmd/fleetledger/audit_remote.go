@@ -1,0 +1,293 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"iter"
+	"net/url"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+
+	"fleetledger/agent"
+	"fleetledger/commands/audit"
+	"fleetledger/events"
+	"fleetledger/events/seal"
+)
+
+// findingTile is the kind of a finding about a tile that the server hands out, which
+// audit.Run does not see.
+const findingTile = "tile"
+
+// auditRemote reads everything that a server has of its log, and trusts none of it:
+// the checkpoint, the leaves, the payloads and the tiles.
+func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, timeout time.Duration) (jsontext.Value, error) {
+	c, err := a.client(cmd)
+	if err != nil {
+		return nil, err
+	}
+	var earlier [][]byte
+	for _, name := range checkpoints {
+		signed, err := os.ReadFile(name)
+		if err != nil {
+			return nil, err
+		}
+		earlier = append(earlier, signed)
+	}
+	ctx := cmd.Context()
+	r := &remoteLog{client: c, timeout: timeout, tiles: ownTiles{full: map[string][]byte{}}}
+	signed, err := r.get(ctx, "/log/checkpoint", nil)
+	if err != nil {
+		return nil, a.unanswered(err)
+	}
+	claims, err := seal.ParseCheckpoint(signed)
+	if err != nil {
+		return nil, fmt.Errorf("the server's checkpoint cannot be read: %w", err)
+	}
+	r.size = claims.Size
+	note := a.newProgress("audited")
+	defer note.end()
+	report, err := audit.Run(ctx, r.records(ctx), audit.Options{
+		Progress:    func(done events.Position) { note.at(uint64(done), r.size) },
+		Checkpoints: append(earlier, signed), Keys: keys,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !r.cut {
+		r.compareTiles(ctx)
+	}
+	for _, f := range r.wrong {
+		report.Add(f)
+	}
+	if len(keys) == 0 && !a.json {
+		printer{a.err}.f("no --key was given: the signatures are checked by the keys that the log itself names\n")
+	}
+	return json.Marshal(report)
+}
+
+// remoteLog reads a log of size events from a server.
+type remoteLog struct {
+	client  *agent.Client
+	timeout time.Duration // of one request
+	size    uint64
+
+	tiles ownTiles
+	wrong []audit.Finding
+	cut   bool // not all of it could be read
+}
+
+func (r *remoteLog) get(ctx context.Context, path string, query url.Values) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	resp, err := r.client.Get(ctx, path, query)
+	if err != nil {
+		return nil, err
+	}
+	return resp.Body, nil
+}
+
+// bundlesAhead is how many bundles are asked for before they are looked at.
+const bundlesAhead = 4
+
+// bundle is the events of one tile, as far as they could be read, and what the
+// server's tile has for their hashes.
+type bundle struct {
+	records []events.Record
+	tile    []events.Hash
+	err     error // stands after the records
+}
+
+// records yields the events in order. It ends at the first that cannot be read.
+func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Record, error] {
+	return func(yield func(events.Record, error) bool) {
+		reading, cancel := context.WithCancel(ctx)
+		var work sync.WaitGroup
+		defer work.Wait()
+		defer cancel()
+		queue := make(chan chan bundle, bundlesAhead)
+		work.Go(func() {
+			defer close(queue)
+			for n := uint64(0); n*seal.TileWidth < r.size; n++ {
+				next := make(chan bundle, 1)
+				select {
+				case queue <- next:
+				case <-reading.Done():
+					return
+				}
+				work.Go(func() { next <- r.bundle(reading, n) })
+			}
+		})
+		for next := range queue {
+			b := <-next
+			for i, rec := range b.records {
+				if !yield(rec, nil) {
+					return
+				}
+				r.tiles.tree.Append(rec.LeafHash, r.tiles.add)
+				if b.tile[i] != rec.LeafHash {
+					r.find(rec.Header.Position, b.tile[i], rec.LeafHash, "the server's tile has another hash for this event")
+				}
+			}
+			if b.err == nil {
+				continue
+			}
+			r.cut = true
+			if _, ok := errors.AsType[*events.CorruptError](b.err); !ok && ctx.Err() == nil {
+				b.err = &events.CorruptError{Position: events.Position(r.tiles.tree.Size() + 1), Detail: "the server did not hand it out: " + b.err.Error()}
+			}
+			yield(events.Record{}, b.err)
+			return
+		}
+	}
+}
+
+func (r *remoteLog) find(p events.Position, served, computed events.Hash, detail string) {
+	r.wrong = append(r.wrong, audit.Finding{Kind: findingTile, Position: p, Detail: detail, Expected: computed, Actual: served})
+}
+
+// bundle reads the events of tile n.
+func (r *remoteLog) bundle(ctx context.Context, n uint64) (b bundle) {
+	first := n * seal.TileWidth
+	width := int(min(seal.TileWidth, r.size-first))
+	leaves, err := r.get(ctx, "/log/"+seal.EntriesPath(n, width), nil)
+	if err != nil {
+		return bundle{err: err}
+	}
+	if b.tile, err = r.tile(ctx, 0, n, width); err != nil {
+		return bundle{err: err}
+	}
+	payloads, err := r.payloads(ctx, first, width)
+	if err != nil {
+		return bundle{err: err}
+	}
+	for i := range width {
+		p := events.Position(first) + events.Position(i) + 1
+		var leaf []byte
+		if leaf, leaves, err = seal.ReadEntry(leaves); err != nil {
+			b.err = &events.CorruptError{Position: p, Detail: "the server's bundle of entries is cut off: " + err.Error()}
+			return b
+		}
+		h, err := events.ParseHeader(leaf)
+		if err != nil {
+			b.err = &events.CorruptError{Position: p, Detail: err.Error()}
+			return b
+		}
+		rec := events.Record{Header: h, Leaf: leaf, LeafHash: events.LeafHash(leaf), Erased: payloads[i].Erased, Payload: []byte(payloads[i].Payload)}
+		if !rec.Erased {
+			salt, err := hex.DecodeString(payloads[i].Salt)
+			if err != nil || len(salt) != events.SaltBytes {
+				b.err = &events.CorruptError{Position: p, Detail: "the server's salt is malformed"}
+				return b
+			}
+			rec.Salt = [events.SaltBytes]byte(salt)
+		}
+		b.records = append(b.records, rec)
+	}
+	if len(leaves) > 0 {
+		b.err = &events.CorruptError{Position: events.Position(first) + events.Position(width), Detail: "the server's bundle of entries goes on after its last one"}
+	}
+	return b
+}
+
+func (r *remoteLog) tile(ctx context.Context, level int, n uint64, width int) ([]events.Hash, error) {
+	path := seal.TilePath(level, n, width)
+	b, err := r.get(ctx, "/log/"+path, nil)
+	if want := width * len(events.Hash{}); err == nil && len(b) != want {
+		err = fmt.Errorf("%s has %d bytes, not %d", path, len(b), want)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return seal.SplitHashes(b), nil
+}
+
+// payload is a line of GET /v1/payloads.
+type payload struct {
+	Position events.Position `json:"position"`
+	Salt     string          `json:"salt,omitzero"`
+	Payload  string          `json:"payload,omitzero"`
+	Erased   bool            `json:"erased,omitzero"`
+}
+
+// payloads reads those of so many events after a position.
+func (r *remoteLog) payloads(ctx context.Context, after uint64, width int) ([]payload, error) {
+	var list []payload
+	for len(list) < width {
+		next := after + uint64(len(list))
+		text, err := r.get(ctx, "/v1/payloads", url.Values{"after": {strconv.FormatUint(next, 10)}, "limit": {strconv.Itoa(width - len(list))}})
+		if err != nil {
+			return nil, err
+		}
+		got := 0
+		for line := range bytes.Lines(text) {
+			var p payload
+			if err := events.DecodeStrict(bytes.TrimSuffix(line, []byte("\n")), &p); err != nil {
+				return nil, fmt.Errorf("the payload of position %d: %w", next+uint64(got)+1, err)
+			}
+			if got++; p.Position != events.Position(next)+events.Position(got) || len(list) == width {
+				return nil, fmt.Errorf("the payload of position %d is handed out for position %d", p.Position, next+uint64(got))
+			}
+			list = append(list, p)
+		}
+		if got == 0 {
+			return nil, fmt.Errorf("the payload of position %d is not handed out", next+1)
+		}
+	}
+	return list, nil
+}
+
+// ownTiles are the tiles above the lowest that the events read give.
+type ownTiles struct {
+	tree seal.Tree
+	full map[string][]byte
+}
+
+func (o *ownTiles) add(t seal.Tile) {
+	if t.Level > 0 {
+		o.full[t.String()] = t.AppendTo(nil)
+	}
+}
+
+func (o *ownTiles) Tree() seal.View { return o.tree.View() }
+
+func (o *ownTiles) FullTile(level int, n uint64) ([]byte, error) {
+	return o.full[seal.Tile{Level: level, N: n}.String()], nil
+}
+
+// compareTiles compares the server's tiles above the lowest with those that the
+// events give; the lowest were compared as the events came.
+func (r *remoteLog) compareTiles(ctx context.Context) {
+	own := seal.NewReader(&r.tiles)
+	for level := 1; r.size>>(seal.TileHeight*level) > 0; level++ {
+		nodes := r.size >> (seal.TileHeight * level)
+		for n := uint64(0); n*seal.TileWidth < nodes; n++ {
+			width := int(min(seal.TileWidth, nodes-n*seal.TileWidth))
+			want, err := own.Hashes(level, n, width)
+			if err != nil {
+				panic("bug: the tree of the events read has no " + seal.TilePath(level, n, width))
+			}
+			first := func(i int) events.Position {
+				return events.Position((n*seal.TileWidth+uint64(i))<<(seal.TileHeight*level) + 1)
+			}
+			got, err := r.tile(ctx, level, n, width)
+			if err != nil {
+				r.wrong = append(r.wrong, audit.Finding{Kind: findingTile, Position: first(0), Detail: "the server did not hand a tile out: " + err.Error()})
+				continue
+			}
+			for i := range want {
+				if got[i] != want[i] {
+					r.find(first(i), got[i], want[i], "the server's "+seal.TilePath(level, n, width)+" has another hash for the events from here on")
+				}
+			}
+		}
+	}
+}
