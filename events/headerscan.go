@@ -105,13 +105,16 @@ func (s *headerScanner) time(before string) time.Time {
 	}
 	num := func(from, to int) (n int) {
 		for _, c := range v[from:to] {
-			n = 10*n + int(c-'0') // what is no digit shows below
+			s.ok = s.ok && c >= '0' && c <= '9'
+			n = 10*n + int(c-'0')
 		}
 		return n
 	}
-	t := time.Date(num(0, 4), time.Month(num(5, 7)), num(8, 10), num(11, 13), num(14, 16), num(17, 19), num(20, 26)*1000, time.UTC)
-	var again [len(TimeLayout)]byte
-	if string(t.AppendFormat(again[:0], TimeLayout)) != string(v) {
+	month, day, hour, minute, second := num(5, 7), num(8, 10), num(11, 13), num(14, 16), num(17, 19)
+	t := time.Date(num(0, 4), time.Month(month), day, hour, minute, second, num(20, 26)*1000, time.UTC)
+	// Date takes a 31st of April for the 1st of May.
+	if v[4] != '-' || v[7] != '-' || v[10] != 'T' || v[13] != ':' || v[16] != ':' || v[19] != '.' || v[26] != 'Z' ||
+		month < 1 || month > 12 || day < 1 || t.Day() != day || hour > 23 || minute > 59 || second > 59 {
 		s.ok = false
 	}
 	return t

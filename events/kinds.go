@@ -106,6 +106,9 @@ func Encode(e Event) ([]byte, error) {
 // Decode reads the payload of r. It fails for an erased payload, for a kind
 // that this program does not know, and for bytes that are not of its shape.
 func Decode(r Record) (Event, error) {
+	if r.event != nil {
+		return r.event, nil
+	}
 	d := kinds.decode[r.Header.Type]
 	switch {
 	case d == nil && r.Header.Type.IsExt():
@@ -124,6 +127,15 @@ func Decode(r Record) (Event, error) {
 		return nil, fmt.Errorf("position %d: decode %s: %w", r.Header.Position, r.Header.Type, err)
 	}
 	return e, nil
+}
+
+// WithEvent returns r with its event, if it has one, so that Decode costs nothing from
+// then on. All who decode it share the event, and change nothing in it.
+func WithEvent(r Record) Record {
+	if e, err := Decode(r); err == nil {
+		r.event = e
+	}
+	return r
 }
 
 // DecodeAs is Decode for a caller that has looked at the kind already.

@@ -34,6 +34,8 @@ type Record struct {
 	// Payload is nil, and Erased true, when the payload was erased.
 	Payload []byte
 	Erased  bool
+
+	event Event // what Decode returns, if WithEvent has set it
 }
 
 // Verify checks that the payload is the one that the header commits to.

@@ -18,10 +18,11 @@ import (
 func (a *app) benchCommand() *cobra.Command {
 	return a.group("bench", "Measure this program on this machine", `  fleetledger bench append
   fleetledger bench append --clients 64 --batch 100 --rounds 5
+  fleetledger bench audit
   fleetledger bench tried
   fleetledger bench fleet --out bench-fleet
   fleetledger bench soak --duration 10m`,
-		a.benchAppendCommand(), a.benchTriedCommand(), a.benchFleetCommand(), a.benchGrowthCommand(), a.benchSoakCommand(), a.benchRunCommand(), a.benchAgentCommand(),
+		a.benchAppendCommand(), a.benchAuditCommand(), a.benchTriedCommand(), a.benchFleetCommand(), a.benchGrowthCommand(), a.benchSoakCommand(), a.benchRunCommand(), a.benchAgentCommand(),
 		a.benchReferenceCommand(), a.benchOffsetServeCommand())
 }
 

@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"fleetledger/commands"
+	"fleetledger/commands/audit"
+	"fleetledger/events"
+)
+
+// auditBench is a run of bench audit.
+type auditBench struct {
+	events int
+	rounds int
+	dir    string
+}
+
+func (a *app) benchAuditCommand() *cobra.Command {
+	var b auditBench
+	cmd := &cobra.Command{
+		Use:   "audit [--events N] [--rounds N]",
+		Short: "Measure an audit beside a bare scan of the same log",
+		Long: strings.TrimSpace(`
+Make a log of tasks, from submission to settlement, and of agents' own events, half of
+each, and measure in turn how fast it is read and nothing is done (the reference), how
+fast every hash, chain, payload and the tree are verified, and how fast every decision
+is made again besides.
+
+Rates are the medians over the rounds, and a ratio is the median of the rounds' own. The
+temporary data is removed at the end; --dir says which disk it is put on.`),
+		Example: `  fleetledger bench audit
+  fleetledger bench audit --events 1000000 --rounds 5`,
+		Args: cobra.NoArgs,
+		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case b.events < 1000:
+				return misused("--events %d: at least 1000", b.events)
+			case b.rounds < 1:
+				return misused("--rounds %d: at least 1", b.rounds)
+			}
+			return a.benchAudit(cmd.Context(), b)
+		}),
+	}
+	cmd.Flags().IntVar(&b.events, "events", 200_000, "how many events the log has, or a few more")
+	cmd.Flags().IntVar(&b.rounds, "rounds", 3, "how often each is measured")
+	cmd.Flags().StringVar(&b.dir, "dir", os.TempDir(), "where the temporary data goes")
+	return cmd
+}
+
+// auditRound has events per second.
+type auditRound struct {
+	Scan   float64 `json:"scan"`
+	Verify float64 `json:"verify"`
+	Audit  float64 `json:"audit"`
+}
+
+type auditBenchReport struct {
+	Machine     benchMachine `json:"machine"`
+	Events      int          `json:"events"`
+	Decisions   int          `json:"decisions"`
+	Rounds      []auditRound `json:"rounds"`
+	Median      auditRound   `json:"median"`
+	VerifyRatio float64      `json:"verify_ratio"`
+	AuditRatio  float64      `json:"audit_ratio"`
+}
+
+func (a *app) benchAudit(ctx context.Context, b auditBench) (err error) {
+	dir, err := os.MkdirTemp(b.dir, "fleetledger-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	var r auditBenchReport
+	if r.Machine, err = benchedMachine(dir); err != nil {
+		return err
+	}
+	l, _, err := openFleet(filepath.Join(dir, "data"), defaultFleet, slog.New(slog.DiscardHandler), a.now)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Log().Close()) }()
+	progress := printer{a.err}
+	progress.f("making a log of %s\n", count(b.events, "event"))
+	if err := fillForAudit(ctx, l, events.Position(b.events)); err != nil {
+		return err
+	}
+	for i := range b.rounds {
+		var round auditRound
+		if round.Scan, err = rate(func() (int, error) {
+			n := 0
+			for _, err := range l.Log().ReadAll(ctx, 0) {
+				if err != nil {
+					return 0, err
+				}
+				n++
+			}
+			return n, nil
+		}); err != nil {
+			return err
+		}
+		for _, m := range []struct {
+			into *float64
+			opts audit.Options
+		}{{&round.Verify, audit.Options{HashesOnly: true}}, {&round.Audit, audit.Options{}}} {
+			if *m.into, err = rate(func() (int, error) {
+				report, err := audit.Run(ctx, l.Log().ReadAll(ctx, 0), m.opts)
+				if err == nil && !report.OK {
+					err = fmt.Errorf("the audit of the log has findings: %+v", report.Findings[0])
+				}
+				r.Events, r.Decisions = report.Events, report.DecisionsRederived
+				return report.Events, err
+			}); err != nil {
+				return err
+			}
+		}
+		r.Rounds = append(r.Rounds, round)
+		progress.f("round %d of %d: scan %.0f/s, verify %.0f/s, audit %.0f/s\n", i+1, b.rounds, round.Scan, round.Verify, round.Audit)
+	}
+	middle := func(of func(auditRound) float64) float64 {
+		var list []float64
+		for _, round := range r.Rounds {
+			list = append(list, of(round))
+		}
+		slices.Sort(list)
+		return list[len(list)/2]
+	}
+	r.Median = auditRound{middle(func(r auditRound) float64 { return r.Scan }), middle(func(r auditRound) float64 { return r.Verify }),
+		middle(func(r auditRound) float64 { return r.Audit })}
+	r.VerifyRatio = middle(func(r auditRound) float64 { return r.Verify / r.Scan })
+	r.AuditRatio = middle(func(r auditRound) float64 { return r.Audit / r.Scan })
+	if a.json {
+		return a.printValue(r)
+	}
+	p := printer{a.out}
+	p.f("%d cores, %s, %s; %s, %s; rounds: %d, in turn\n\n", r.Machine.Cores, r.Machine.System, r.Machine.Go,
+		count(r.Events, "event"), count(r.Decisions, "decision"), b.rounds)
+	per := func(f float64) string { return strconv.FormatFloat(f, 'f', 0, 64) }
+	p.table([][]string{
+		{"WHAT", "EVENTS/S", "OF A BARE SCAN"},
+		{"bare scan", per(r.Median.Scan), "1.00"},
+		{"every hash verified", per(r.Median.Verify), strconv.FormatFloat(r.VerifyRatio, 'f', 2, 64)},
+		{"every decision made again", per(r.Median.Audit), strconv.FormatFloat(r.AuditRatio, 'f', 2, 64)},
+	})
+	return nil
+}
+
+// rate is how many a second do does.
+func rate(do func() (int, error)) (float64, error) {
+	start := time.Now()
+	n, err := do()
+	return float64(n) / time.Since(start).Seconds(), err
+}
+
+// fillForAudit records tasks and agents' own events until the log has so many.
+func fillForAudit(ctx context.Context, l *commands.Ledger, upTo events.Position) error {
+	if _, err := l.Found(ctx, defaultFleet); err != nil {
+		return err
+	}
+	const machine, person = "m1", "ana"
+	low, root := events.Level(20), commands.Caller{Actor: "root"}
+	for id, kind := range map[string]events.ActorKind{machine: events.Machine, person: events.Human} {
+		if _, err := l.RegisterActor(ctx, root, commands.RegisterActor{ID: id, Kind: kind, AuthorityLevel: &low}); err != nil {
+			return err
+		}
+	}
+	text := jsontext.Value(`{"text":"` + strings.Repeat("what an agent has noticed; ", 18) + `"}`)
+	var work errgroup.Group
+	for range 16 {
+		work.Go(func() error {
+			random := random()
+			stream := events.Stream(commands.ExtStreamPrefix + random.ID())
+			for l.Log().Durable() < upTo {
+				taskEvents := 0
+				for range 8 {
+					n, err := settleOne(ctx, l, person, machine)
+					if err != nil {
+						return err
+					}
+					taskEvents += n
+				}
+				var batch []commands.ExtEvent
+				for range taskEvents {
+					batch = append(batch, commands.ExtEvent{ID: random.ID(), Type: "ext.note.taken", Stream: stream, Body: events.Ext{Source: "bench", Data: text}})
+				}
+				if _, err := l.AppendExt(ctx, commands.Caller{Actor: person}, batch); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	return work.Wait()
+}
+
+// settleOne submits, claims and reports a task, and returns how many events that was.
+func settleOne(ctx context.Context, l *commands.Ledger, person, machine string) (int, error) {
+	submitted, err := l.SubmitTask(ctx, commands.Caller{Actor: person}, commands.SubmitTask{
+		TaskCommand: events.TaskCommand{Argv: []string{"go", "test", "./..."}, Targets: []string{machine}}})
+	if err != nil {
+		return 0, err
+	}
+	rec, _ := submitted.Has(events.TaskSubmitted{}.Kind())
+	id := strings.TrimPrefix(string(rec.Header.Stream), string(events.TaskStream("")))
+	by := commands.Caller{Actor: machine}
+	claimed, err := l.ClaimTask(ctx, by, commands.ClaimTask{TaskID: id, Machine: machine})
+	if err != nil {
+		return 0, err
+	}
+	code, now := 0, l.Log().Now()
+	out := events.Output{Bytes: 3, SHA256: events.SumHash("ok\n"), Tail: "ok\n"}
+	reported, err := l.ReportAttempt(ctx, by, commands.ReportAttempt{TaskID: id, Attempt: 1, Envelope: events.Envelope{
+		Outcome: events.Exited, ExitCode: &code, StartedAt: now, EndedAt: now, Stdout: out, Stderr: events.Output{SHA256: events.SumHash("")},
+		Transport: "direct", Machine: machine, Cwd: "/srv",
+	}})
+	return len(submitted.Records) + len(claimed.Records) + len(reported.Records), err
+}
