@@ -121,7 +121,7 @@ func (l *Ledger) keepDuty(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen to the other relays: %w", err)
 	}
-	verifiers := []string(nil)
+	var ring seal.Keyring // read when it is needed
 	for _, text := range messages {
 		var m said
 		if json.Unmarshal(text, &m) != nil || m.Process == l.duty.process {
@@ -139,12 +139,12 @@ func (l *Ledger) keepDuty(ctx context.Context) error {
 		if m.Checkpoint == "" || l.duty.sealer == nil {
 			continue
 		}
-		if verifiers == nil {
-			if verifiers, err = l.Keys(ctx); err != nil {
+		if ring == nil {
+			if ring, err = l.Keys(ctx); err != nil {
 				return err
 			}
 		}
-		if err := l.duty.sealer.Offer([]byte(m.Checkpoint), verifiers); err != nil {
+		if err := l.duty.sealer.Offer([]byte(m.Checkpoint), ring); err != nil {
 			return fmt.Errorf("the checkpoint of relay %s: %w", m.Relay, err)
 		}
 	}

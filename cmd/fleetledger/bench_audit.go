@@ -19,6 +19,8 @@ import (
 	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/events"
+	"fleetledger/events/pebblelog"
+	"fleetledger/projections"
 )
 
 // auditBench is a run of bench audit.
@@ -87,11 +89,13 @@ func (a *app) benchAudit(ctx context.Context, b auditBench) (err error) {
 	if r.Machine, err = benchedMachine(dir); err != nil {
 		return err
 	}
-	l, _, err := openFleet(filepath.Join(dir, "data"), defaultFleet, slog.New(slog.DiscardHandler), a.now)
+	state := projections.NewState()
+	log, err := pebblelog.Open(filepath.Join(dir, "data"), pebblelog.Options{Fleet: defaultFleet, Fold: state, Logger: slog.New(slog.DiscardHandler), Now: a.now})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, l.Log().Close()) }()
+	defer func() { err = errors.Join(err, log.Close()) }()
+	l := commands.New(log, state, random())
 	progress := printer{a.err}
 	progress.f("making a log of %s\n", count(b.events, "event"))
 	if err := fillForAudit(ctx, l, events.Position(b.events)); err != nil {

@@ -243,7 +243,7 @@ func relaysUnderLoad(t *testing.T, n int, lasts time.Duration) {
 		logs[text] = true
 		cmd := exec.Command(r.cmd.Path)
 		cmd.Args = []string{"fleetledger", "audit", "--server", *r.url.Load(), "--token-file", rootTokenFile(relays[0].dir, defaultFleet)}
-		if out, err := cmd.CombinedOutput(); err != nil || !bytes.HasPrefix(out, []byte("ok")) {
+		if out, err := cmd.Output(); err != nil || !bytes.HasPrefix(out, []byte("ok")) {
 			t.Errorf("%s: audit: %v\n%s", r.name, err, out)
 		}
 	}

@@ -126,7 +126,7 @@ func TestKeysThatACrashLeft(t *testing.T) {
 	// open starts, does something, and stops; it returns the keys that sign then.
 	open := func(do func(*commands.Ledger, *seal.Sealer) error) []string {
 		t.Helper()
-		fleets, seals, _, err := a.openFleets(t.Context(), "", logger)
+		fleets, seals, _, err := a.openFleets(t.Context(), "", "", logger)
 		if err != nil {
 			t.Fatal(err)
 		}

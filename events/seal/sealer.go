@@ -58,16 +58,16 @@ var ErrNotOnDuty = errors.New("another relay has the duty of signing, and has no
 // have signed, see Offer. It is called before anything else uses the sealer.
 func (s *Sealer) SignWhile(may func() bool) { s.may = may }
 
-// Offer takes a checkpoint that another relay has signed, by one of verifiers. One that
+// Offer takes a checkpoint that another relay has signed, by a key of the ring. One that
 // covers more than is durable here is left for later; one that contradicts what is
 // durable here is an *events.CorruptError.
-func (s *Sealer) Offer(text []byte, verifiers []string) error {
+func (s *Sealer) Offer(text []byte, ring Keyring) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last.text != nil && string(text) == string(s.last.text) {
 		return nil
 	}
-	c, err := VerifyCheckpoint(text, verifiers...)
+	c, err := ring.Verify(text)
 	if err != nil {
 		return err
 	}
