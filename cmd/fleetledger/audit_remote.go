@@ -58,6 +58,7 @@ func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, timeou
 	report, err := audit.Run(ctx, r.records(ctx), audit.Options{
 		Progress:    func(done events.Position) { note.at(uint64(done), r.size) },
 		Checkpoints: append(earlier, signed), Keys: keys,
+		Behind: func() ([]byte, iter.Seq2[events.Record, error], error) { return r.behind(ctx) },
 	})
 	if err != nil {
 		return nil, err
@@ -148,6 +149,33 @@ func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Record, error]
 			return
 		}
 	}
+}
+
+// behind is what came while the log was read: a checkpoint, and the events up to it.
+func (r *remoteLog) behind(ctx context.Context) ([]byte, iter.Seq2[events.Record, error], error) {
+	signed, err := r.get(ctx, "/log/checkpoint", nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	claims, err := seal.ParseCheckpoint(signed)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the server's checkpoint cannot be read: %w", err)
+	}
+	later := &remoteLog{client: r.client, timeout: r.timeout, size: claims.Size}
+	return signed, func(yield func(events.Record, error) bool) {
+		for n := r.size / seal.TileWidth; n*seal.TileWidth < later.size; n++ {
+			b := later.bundle(ctx, n)
+			for i, rec := range b.records {
+				if n*seal.TileWidth+uint64(i) >= r.size && !yield(rec, nil) {
+					return
+				}
+			}
+			if b.err != nil {
+				yield(events.Record{}, b.err)
+				return
+			}
+		}
+	}, nil
 }
 
 func (r *remoteLog) find(p events.Position, served, computed events.Hash, detail string) {

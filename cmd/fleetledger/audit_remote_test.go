@@ -80,8 +80,9 @@ func notes(t *testing.T, data, address, text string, n int) {
 // liar is a server between an auditor and an honest one.
 type liar struct {
 	change func(path string, body []byte) []byte
-	stall  string // what is asked for here is never answered
-	cut    string // the connection breaks in the middle of this
+	before func(path string) // is called when something is asked for
+	stall  string            // what is asked for here is never answered
+	cut    string            // the connection breaks in the middle of this
 }
 
 func (l liar) serve(t *testing.T, honest string) string {
@@ -107,6 +108,9 @@ func (l liar) serve(t *testing.T, honest string) string {
 		return nil
 	}
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if l.before != nil {
+			l.before(r.URL.RequestURI())
+		}
 		switch {
 		case l.stall != "" && strings.Contains(r.URL.RequestURI(), l.stall):
 			<-r.Context().Done()
@@ -239,6 +243,87 @@ func TestServerThatLies(t *testing.T) {
 			})
 			if report.OK || code != exitFailed || !found {
 				t.Errorf("exit code %d, no %s at %d: %s", code, c.kind, c.position, text)
+			}
+		})
+	}
+}
+
+// TestErasedWhileItIsRead: a payload that is erased after its header was read is told
+// of by an event behind what is audited. One that no such event tells of is found all
+// the same.
+func TestErasedWhileItIsRead(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "data")
+	address, _ := startServer(t, data)
+	notes(t, data, address, "note", 300)
+	token := []string{"--token-file", filepath.Join(data, rootTokenName)}
+	ask := func(t *testing.T, server string, args ...string) string {
+		var out, told bytes.Buffer
+		if code := run(t.Context(), slices.Concat(args, []string{"--server", server}, token), nil, &out, &told); code == exitMisuse || out.Len() == 0 {
+			t.Errorf("%q: %s", args, told.String())
+		}
+		return out.String()
+	}
+	key := strings.TrimSpace(ask(t, address, "checkpoint", "--key"))
+	const read = "/v1/payloads?after=256"
+	var first []byte // the checkpoint that the audit begins with
+	for i, c := range []struct {
+		what   string
+		more   int // events that come after the erasure
+		change func(path string, body []byte) []byte
+		found  bool
+	}{
+		{"erased", 0, nil, false},
+		{"erased, and more came", 600, nil, false},
+		{"another payload is withheld too", 0, func(path string, body []byte) []byte {
+			if !strings.Contains(path, read) {
+				return body
+			}
+			_, rest, _ := bytes.Cut(body, []byte("\n"))
+			return append([]byte(`{"position":257,"erased":true}`+"\n"), rest...)
+		}, true},
+		{"the event that tells of it says something else", 0, func(_ string, body []byte) []byte {
+			return bytes.ReplaceAll(body, []byte("it was leaked 3"), []byte("it was leaked 4"))
+		}, true},
+		{"the server has no newer checkpoint", 0, func(path string, body []byte) []byte {
+			if path != "/log/checkpoint" {
+				return body
+			}
+			if first == nil {
+				first = body
+			}
+			return first
+		}, true},
+		{"the server has another newer checkpoint", 0, func(path string, body []byte) []byte {
+			if path != "/log/checkpoint" || first == nil {
+				first = body
+				return body
+			}
+			lines := bytes.SplitAfter(body, []byte("\n"))
+			lines[2] = []byte(events.SumHash("another").String()[:43] + "=\n")
+			return bytes.Join(lines, nil)
+		}, true},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			first = nil
+			id, erased := fmt.Sprintf("note-%d", 250+i), false
+			server := liar{change: c.change, before: func(path string) {
+				if strings.Contains(path, read) && !erased {
+					erased = true
+					ask(t, address, "events", "erase", id, "--reason", fmt.Sprintf("it was leaked %d", i))
+					if c.more > 0 {
+						notes(t, data, address, "more", c.more)
+					}
+				}
+			}}.serve(t, address)
+			var report audit.Report
+			if text := ask(t, server, "audit", "--json", "--key", key); json.Unmarshal([]byte(text), &report) != nil {
+				t.Fatal(text)
+			}
+			found := slices.ContainsFunc(report.Findings, func(f audit.Finding) bool {
+				return f.Kind == audit.Payload || f.Kind == audit.Checkpoint
+			})
+			if !erased || report.Erased < i+1 || report.OK == c.found || found != c.found {
+				t.Errorf("erased meanwhile: %t, got %+v", erased, report)
 			}
 		})
 	}

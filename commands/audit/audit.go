@@ -87,6 +87,10 @@ type Options struct {
 	Keys []string
 	// HashesOnly leaves the decisions and the projections out.
 	HashesOnly bool
+	// Behind, if not nil, is called once, if payloads are gone and no event of src says
+	// who erased them: one that came while the log was read may. It returns a signed
+	// checkpoint of the log as it is by now, and the events behind those of src up to it.
+	Behind func() ([]byte, iter.Seq2[events.Record, error], error)
 }
 
 // Run audits the records of src, which yields a log from its first event, either
@@ -133,6 +137,7 @@ func Run(ctx context.Context, src iter.Seq2[events.Record, error], opts Options)
 		}
 	}
 	a.endAppend()
+	a.erasedMeanwhile(opts.Behind)
 	a.endErased(live)
 	a.signed.end(&a.report)
 	a.report.OK = len(a.report.Findings) == 0

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -45,6 +46,45 @@ func (a *auditor) payloadErased(r events.Record, e events.PayloadErased) {
 	}
 	delete(a.erased, e.Position)
 	a.told[e.Position] = true
+}
+
+// erasedMeanwhile looks behind what was audited for events that tell of payloads that
+// are gone. What is looked at there is held to a checkpoint of its own, and what it
+// decides is not decided again: that is for the next audit.
+func (a *auditor) erasedMeanwhile(behind func() ([]byte, iter.Seq2[events.Record, error], error)) {
+	if behind == nil || len(a.erased) == 0 || a.signed.lost {
+		return
+	}
+	signed, src, err := behind()
+	if err == nil {
+		for r, wrong := range src {
+			if err = wrong; err != nil {
+				break
+			}
+			a.toldBehind(r)
+		}
+	}
+	if err != nil {
+		a.report.Add(Finding{Kind: Undetermined, Position: a.report.To + 1,
+			Detail: fmt.Sprintf("whether an event behind what was read tells of payloads that are gone cannot be said: %v", err)})
+		return
+	}
+	a.signed.take(signed, 0)
+	a.signed.compare()
+}
+
+// toldBehind takes an event that was not there when the audit began.
+func (a *auditor) toldBehind(r events.Record) {
+	if err := a.signed.add(r, events.LeafHash(r.Leaf)); err != nil {
+		a.find(r, Order, nil, nil, "%v", err)
+	}
+	if r.Header.Type != (events.PayloadErased{}).Kind() || r.Header.Stream != events.LedgerStream || r.Erased || r.Verify() != nil {
+		return
+	}
+	e, err := events.DecodeAs[events.PayloadErased](r)
+	if h, gone := a.erased[e.Position]; err == nil && gone && h.ID == e.EventID && h.Stream == e.Stream && h.Type == e.Type {
+		delete(a.erased, e.Position)
+	}
 }
 
 // endErased reports payloads that are gone although no event tells of it. What is
