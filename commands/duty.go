@@ -56,6 +56,8 @@ type said struct {
 	Renewed []renewal `json:"renewed,omitzero"`
 	// Checkpoint is the newest that the holder has signed.
 	Checkpoint string `json:"checkpoint,omitzero"`
+	// Contradicted is what a witness, which only the holder asks, has against the log.
+	Contradicted *ContradictedError `json:"contradicted,omitzero"`
 }
 
 type renewal struct {
@@ -136,6 +138,7 @@ func (l *Ledger) keepDuty(ctx context.Context) error {
 		l.duty.mu.Lock()
 		l.duty.heard, l.duty.left = time.Now(), m.Left
 		l.duty.mu.Unlock()
+		l.Contradict(m.Contradicted)
 		if m.Checkpoint == "" || l.duty.sealer == nil {
 			continue
 		}
@@ -168,6 +171,8 @@ func (l *Ledger) takeDuty(ctx context.Context) error {
 	if !due(l.state.Duty()) {
 		return nil
 	}
+	// Whoever said so is silent. From now on this relay asks the witnesses itself.
+	l.Contradict(nil)
 	var epoch int64
 	err := l.asRelay(ctx, func(v view) (decided, error) {
 		epoch = 0
@@ -233,6 +238,9 @@ func (l *Ledger) say(ctx context.Context, m said) error {
 			return err
 		}
 		m.Checkpoint = string(signed)
+	}
+	if m.Epoch > 0 {
+		m.Contradicted = l.contradicted.Load()
 	}
 	text, err := json.Marshal(m)
 	if err != nil {

@@ -28,6 +28,8 @@ type Ledger struct {
 	turns  turns
 	drift  atomic.Pointer[DriftError]
 	duty   duty
+
+	contradicted atomic.Pointer[ContradictedError]
 }
 
 // Random is where ids, salts and secrets come from.
@@ -51,11 +53,17 @@ func (l *Ledger) State() *projections.State { return l.state }
 // Log is the log, for reading.
 func (l *Ledger) Log() events.Log { return l.log }
 
-// Degraded returns why nothing can be recorded until the ledger is opened again, nil
-// if there is no reason.
+// Degraded returns why nothing can be recorded, nil if there is no reason: until the
+// ledger is opened again, or, for a *ContradictedError, until the witness takes it
+// back.
 func (l *Ledger) Degraded() error {
 	if d, ok := l.log.(events.Degraded); ok {
-		return d.Degraded()
+		if err := d.Degraded(); err != nil {
+			return err
+		}
+	}
+	if e := l.contradicted.Load(); e != nil {
+		return e
 	}
 	return nil
 }
@@ -274,6 +282,9 @@ func keyMismatch(first events.Position) *Refusal {
 }
 
 func (l *Ledger) append(ctx context.Context, v view, d decided) (events.Appended, error) {
+	if e := l.contradicted.Load(); e != nil {
+		return events.Appended{}, e
+	}
 	a := events.Append{
 		Expect: append(d.expect, events.Expectation{Stream: events.AuthorityStream, Revision: v.auth.Revision}),
 		Key:    v.caller.Key, Request: v.caller.Request, Before: d.before, Erase: d.erase,

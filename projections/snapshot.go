@@ -15,7 +15,7 @@ import (
 
 // snapshotVersion is to be raised whenever the fold or this encoding changes: a
 // state of another version is not taken up, and the log is folded from its beginning.
-const snapshotVersion = "state/2"
+const snapshotVersion = "state/3"
 
 // durations are written in nanoseconds.
 var durations = jsonv1.FormatDurationAsNano(true)
@@ -33,6 +33,8 @@ type savedState struct {
 	Erasures   []Erasure
 	LedgerAt   events.Revision
 	Rooted     Rooted
+	Witnessed  Witnessed
+	Newest     Newest
 	Duty       events.DutyTaken
 	Asked      []Asked
 	TokensAt   events.Revision
@@ -68,7 +70,7 @@ func (s *State) EncodeSnapshot() (events.Position, []byte, error) {
 		Authority:  savedAuthority{s.authority.Fleet, s.authority.LogID, s.authority.Revision, s.authority.Actors(), s.authority.Rules},
 		Settings:   s.settings,
 		Collective: savedCollective{s.collective.Revision, s.collective.begun, s.collective.list, s.collective.unread},
-		Denials:    s.denials, LedgerAt: s.ledgerAt, Rooted: s.rooted, Duty: s.duty, Asked: s.asked, TokensAt: s.tokensRevision,
+		Denials:    s.denials, LedgerAt: s.ledgerAt, Rooted: s.rooted, Witnessed: s.witnessed, Newest: s.newest, Duty: s.duty, Asked: s.asked, TokensAt: s.tokensRevision,
 	}
 	for hash, t := range s.tokens {
 		saved.Tokens = append(saved.Tokens, savedToken{hash, t})
@@ -123,10 +125,12 @@ func (s *State) RestoreSnapshot(p events.Position, state []byte) error {
 	for _, e := range saved.Erasures {
 		n.erasures[e.Position] = e
 	}
-	n.ledgerAt, n.rooted, n.duty, n.asked, n.tokensRevision = saved.LedgerAt, saved.Rooted, saved.Duty, saved.Asked, saved.TokensAt
+	n.ledgerAt, n.rooted, n.witnessed, n.newest = saved.LedgerAt, saved.Rooted, saved.Witnessed, saved.Newest
+	n.duty, n.asked, n.tokensRevision = saved.Duty, saved.Asked, saved.TokensAt
 	s.position, s.authority, s.settings, s.collective = n.position, n.authority, n.settings, n.collective
 	s.tokens, s.tokenIDs, s.tasks, s.approvals, s.offers = n.tokens, n.tokenIDs, n.tasks, n.approvals, n.offers
-	s.denials, s.asked, s.erasures, s.ledgerAt, s.rooted, s.duty, s.tokensRevision = n.denials, n.asked, n.erasures, n.ledgerAt, n.rooted, n.duty, n.tokensRevision
+	s.denials, s.asked, s.erasures, s.duty, s.tokensRevision = n.denials, n.asked, n.erasures, n.duty, n.tokensRevision
+	s.ledgerAt, s.rooted, s.witnessed, s.newest = n.ledgerAt, n.rooted, n.witnessed, n.newest
 	s.next.mu.Lock()
 	defer s.next.mu.Unlock()
 	s.next.authority, s.next.settings, s.next.collective = s.authority, s.settings, s.collective

@@ -35,6 +35,8 @@ type State struct {
 	erasures       map[events.Position]Erasure // by the position of what was erased
 	ledgerAt       events.Revision             // of the ledger stream
 	rooted         Rooted
+	witnessed      Witnessed
+	newest         Newest
 
 	duty events.DutyTaken
 
@@ -148,6 +150,46 @@ func (s *State) Rooted() Rooted {
 	return s.rooted
 }
 
+// Witnessed is a checkpoint that witnesses have cosigned.
+type Witnessed struct {
+	events.CheckpointWitnessed
+	// Told and Time are those of the event that holds it, zero if there is none.
+	Told events.Position
+	Time time.Time
+}
+
+// Witnessed returns the newest cosigned checkpoint that is recorded.
+func (s *State) Witnessed() Witnessed {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.witnessed
+}
+
+// Newest are the positions of the newest events that are not recorded for the log's
+// own sake: a root, or a cosigned checkpoint, must not be what calls for the next.
+type Newest struct {
+	// Event is neither of both, ToWitness no cosigned checkpoint.
+	Event, ToWitness events.Position
+}
+
+// Newest returns them.
+func (s *State) Newest() Newest {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.newest
+}
+
+func (n *Newest) add(r events.Record) {
+	switch r.Header.Type {
+	case events.CheckpointWitnessed{}.Kind():
+		return
+	case events.HeadsRooted{}.Kind():
+	default:
+		n.Event = r.Header.Position
+	}
+	n.ToWitness = r.Header.Position
+}
+
 // OpenTask returns a task that is not settled, nil if there is none of this id.
 func (s *State) OpenTask(id string) *Task {
 	s.mu.RLock()
@@ -184,8 +226,7 @@ func (s *State) Stage(recs []events.Record) (func(), error) {
 	for id, t := range tx.tokens {
 		s.next.tokens[id] = change[*Token]{seq, t}
 	}
-	last := recs[len(recs)-1].Header.Position
-	return func() { s.publish(&tx, seq, last) }, nil
+	return func() { s.publish(&tx, seq, recs) }, nil
 }
 
 // Unstage implements events.Fold.
@@ -200,7 +241,7 @@ func (s *State) Unstage() {
 	clear(s.next.tokens)
 }
 
-func (s *State) publish(tx *tx, seq uint64, last events.Position) {
+func (s *State) publish(tx *tx, seq uint64, recs []events.Record) {
 	s.mu.Lock()
 	s.authority, s.settings, s.collective = tx.authority, tx.settings, tx.collective
 	var woken []string
@@ -222,7 +263,10 @@ func (s *State) publish(tx *tx, seq uint64, last events.Position) {
 	for _, f := range tx.effects {
 		f(s)
 	}
-	s.position = last
+	for _, r := range recs {
+		s.newest.add(r)
+	}
+	s.position = recs[len(recs)-1].Header.Position
 	s.mu.Unlock()
 
 	s.next.mu.Lock()
@@ -334,6 +378,10 @@ func (tx *tx) apply(r events.Record) (err error) {
 		return tx.applyErasure(r, e)
 	case events.DutyTaken:
 		tx.effect(func(s *State) { s.duty = e })
+	case events.CheckpointWitnessed:
+		tx.effect(func(s *State) {
+			s.witnessed = Witnessed{CheckpointWitnessed: e, Told: r.Header.Position, Time: r.Header.Time}
+		})
 	case events.HeadsRooted:
 		tx.effect(func(s *State) { s.rooted = Rooted{HeadsRooted: e, Told: r.Header.Position, Time: r.Header.Time} })
 	}

@@ -44,7 +44,7 @@ func (s *Relay) rootHeads(ctx context.Context, fleet string, ledger *commands.Le
 
 func (s *Relay) rootDue(ledger *commands.Ledger, begun time.Time) bool {
 	last, head := ledger.State().Rooted(), ledger.State().Position()
-	if head <= last.Told || ledger.Degraded() != nil {
+	if ledger.State().Newest().Event <= last.At || ledger.Degraded() != nil {
 		return false
 	}
 	if last.Time.Before(begun) {

@@ -159,11 +159,13 @@ func (s *Relay) Run(ctx context.Context) error {
 func (s *Relay) sweep(ctx context.Context, fleet string, ledger *commands.Ledger) {
 	logged := ""
 	every(ctx, sweepInterval, func() {
-		if ledger.Degraded() != nil {
+		// A relay that a witness contradicts goes on telling the others so.
+		_, contradicted := errors.AsType[*commands.ContradictedError](ledger.Degraded())
+		if ledger.Degraded() != nil && !contradicted {
 			return // its own log has said why
 		}
 		err := ledger.KeepDuty(ctx)
-		if err == nil {
+		if err == nil && !contradicted {
 			err = ledger.Sweep(ctx)
 		}
 		if err == nil || ctx.Err() != nil {

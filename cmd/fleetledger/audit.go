@@ -24,7 +24,7 @@ import (
 
 func (a *app) auditCommand() *cobra.Command {
 	var fleet string
-	var checkpoints, keys []string
+	var checkpoints, keys, witnessTexts []string
 	var live bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -43,7 +43,10 @@ its position. Exit code 0 means that there is none.
 
 Whoever holds the log may have written all of it anew, keys included. Give the key
 that you trust with --key, and checkpoints that you have kept elsewhere with
---checkpoint: no other record of those events passes.`),
+--checkpoint: no other record of those events passes. With --witness, give the keys of
+witnesses that you trust: how far each of them has cosigned this log is told, and a log
+that none of them has is a finding. Without, whose cosignatures are recorded is not
+established.`),
 		Example: `  fleetledger audit
   fleetledger audit --server https://ledger.example.org --key "$(cat ledger.key)" --checkpoint then.checkpoint
   fleetledger audit --data /mnt/backup/fleetledger-data --checkpoint then.checkpoint`,
@@ -57,8 +60,8 @@ that you trust with --key, and checkpoints that you have kept elsewhere with
 			switch {
 			case offline && live:
 				return misused("--live asks a server, and --data audits a directory")
-			case !offline && !remote && len(checkpoints)+len(keys) > 0:
-				return misused("--checkpoint and --key are for an audit that trusts nobody: with --data, or with --server and without --live")
+			case !offline && !remote && len(checkpoints)+len(keys)+len(witnessTexts) > 0:
+				return misused("--checkpoint, --key and --witness are for an audit that trusts nobody: with --data, or with --server and without --live")
 			case timeout <= 0:
 				return misused("--timeout %v: some time is needed", timeout)
 			}
@@ -67,15 +70,19 @@ that you trust with --key, and checkpoints that you have kept elsewhere with
 					return misused("--key: %v", err)
 				}
 			}
+			witnesses, err := witnessKeys(witnessTexts)
+			if err != nil {
+				return err
+			}
 			ask := a.auditServer
 			if remote {
 				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
-					return a.auditRemote(cmd, checkpoints, keys, timeout)
+					return a.auditRemote(cmd, checkpoints, keys, witnesses, timeout)
 				}
 			}
 			if offline {
 				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
-					return a.auditData(cmd.Context(), fleet, checkpoints, keys)
+					return a.auditData(cmd.Context(), fleet, checkpoints, keys, witnesses)
 				}
 			}
 			raw, err := ask(cmd)
@@ -88,6 +95,7 @@ that you trust with --key, and checkpoints that you have kept elsewhere with
 	cmd.Flags().StringVar(&fleet, "fleet", defaultFleet, "with --data: which fleet")
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "with --data or --server: a file with an earlier checkpoint to hold the record to; may be repeated")
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "with --data or --server: a verifier key that you trust; no other counts then but those that it leads to; may be repeated")
+	cmd.Flags().StringArrayVar(&witnessTexts, "witness", nil, "with --data or --server: the key of a witness that you trust, NAME+HASH+KEY; may be repeated")
 	cmd.Flags().BoolVar(&live, "live", false, "with --server: have the server audit itself")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "with --server: how long one answer may take")
 	return cmd
@@ -140,7 +148,7 @@ func (a *app) auditServer(cmd *cobra.Command) (jsontext.Value, error) {
 }
 
 // auditData audits the log of a fleet in the data directory.
-func (a *app) auditData(ctx context.Context, fleet string, checkpoints, keys []string) (jsontext.Value, error) {
+func (a *app) auditData(ctx context.Context, fleet string, checkpoints, keys []string, witnesses []seal.WitnessKey) (jsontext.Value, error) {
 	if err := existingData(a.data); err != nil {
 		return nil, err
 	}
@@ -154,7 +162,7 @@ func (a *app) auditData(ctx context.Context, fleet string, checkpoints, keys []s
 	if len(names) > 1 && !a.json {
 		printer{a.err}.f("only fleet %s is audited; there are: %s\n", fleet, strings.Join(names, ", "))
 	}
-	report, err := a.auditFleet(ctx, fleet, checkpoints, keys)
+	report, err := a.auditFleet(ctx, fleet, checkpoints, keys, witnesses)
 	if err != nil {
 		return nil, err
 	}
@@ -169,7 +177,7 @@ const (
 )
 
 // auditFleet audits the log of a fleet in the data directory.
-func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints, keys []string) (audit.Report, error) {
+func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints, keys []string, witnesses []seal.WitnessKey) (audit.Report, error) {
 	var earlier [][]byte
 	for _, name := range checkpoints {
 		signed, err := os.ReadFile(name)
@@ -178,7 +186,7 @@ func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints, keys []
 		}
 		earlier = append(earlier, signed)
 	}
-	report, err := a.auditLog(ctx, a.data, fleet, earlier, keys)
+	report, err := a.auditLog(ctx, a.data, fleet, earlier, keys, witnesses)
 	if errors.Is(err, events.ErrLocked) {
 		return report, tryNext(fmt.Errorf("the data directory %s is in use by another process", a.data), "audit the server itself: fleetledger audit --server URL")
 	}
@@ -186,7 +194,7 @@ func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints, keys []
 }
 
 // auditLog reads the log of a fleet past whatever is damaged in it.
-func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte, keys []string) (audit.Report, error) {
+func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte, keys []string, witnesses []seal.WitnessKey) (audit.Report, error) {
 	note := a.newProgress("audited")
 	defer note.end()
 	var read pebblelog.Audit
@@ -226,7 +234,7 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte,
 	}
 	checkpoints = append(checkpoints, earlier...)
 	report, err := audit.Run(ctx, source, audit.Options{
-		Progress: func(done events.Position) { note.at(uint64(done), 0) }, Checkpoints: checkpoints, Keys: keys,
+		Progress: func(done events.Position) { note.at(uint64(done), 0) }, Checkpoints: checkpoints, Keys: keys, Witnesses: witnesses,
 	})
 	if err != nil {
 		return report, err
@@ -252,15 +260,16 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte,
 // showReport shows what an audit found; findings make the exit code 1.
 func (a *app) showReport(raw jsontext.Value) error {
 	var r struct {
-		OK                  bool  `json:"ok"`
-		From                int64 `json:"from"`
-		To                  int64 `json:"to"`
-		Events              int   `json:"events"`
-		Erased              int   `json:"erased"`
-		DecisionsRederived  int   `json:"decisions_rederived"`
-		ProjectionsCompared int   `json:"projections_compared"`
-		CheckpointsVerified int   `json:"checkpoints_verified"`
-		HeadsVerified       int   `json:"heads_verified"`
+		OK                  bool            `json:"ok"`
+		From                int64           `json:"from"`
+		To                  int64           `json:"to"`
+		Events              int             `json:"events"`
+		Erased              int             `json:"erased"`
+		DecisionsRederived  int             `json:"decisions_rederived"`
+		ProjectionsCompared int             `json:"projections_compared"`
+		CheckpointsVerified int             `json:"checkpoints_verified"`
+		HeadsVerified       int             `json:"heads_verified"`
+		Witnessed           audit.Witnessed `json:"witnessed"`
 		Findings            []struct {
 			Kind     string         `json:"kind"`
 			Position int64          `json:"position"`
@@ -289,6 +298,7 @@ func (a *app) showReport(raw jsontext.Value) error {
 		p.f("  %s, positions %d to %d, in %s\n", count(r.Events, "event"), r.From, r.To, elapsed(r.ElapsedMS))
 		p.f("  %s decided again, %s compared, %s and %s verified, %s erased\n", count(r.DecisionsRederived, "decision"),
 			count(r.ProjectionsCompared, "projection"), count(r.CheckpointsVerified, "checkpoint"), count(r.HeadsVerified, "root"), count(r.Erased, "payload"))
+		tellWitnessed(p, r.Witnessed)
 		for _, f := range r.Findings {
 			p.f("position %d: %s: %s", f.Position, f.Kind, f.Detail)
 			if f.Stream != "" {

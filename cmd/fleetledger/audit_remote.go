@@ -29,7 +29,7 @@ const findingTile = "tile"
 
 // auditRemote reads everything that a server has of its log, and trusts none of it:
 // the checkpoint, the leaves, the payloads and the tiles.
-func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, timeout time.Duration) (jsontext.Value, error) {
+func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, witnesses []seal.WitnessKey, timeout time.Duration) (jsontext.Value, error) {
 	c, err := a.client(cmd)
 	if err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, timeou
 	defer note.end()
 	report, err := audit.Run(ctx, r.records(ctx), audit.Options{
 		Progress:    func(done events.Position) { note.at(uint64(done), r.size) },
-		Checkpoints: append(earlier, signed), Keys: keys,
+		Checkpoints: append(earlier, signed), Keys: keys, Witnesses: witnesses,
 		Behind: func() ([]byte, iter.Seq2[events.Record, error], error) { return r.behind(ctx) },
 	})
 	if err != nil {

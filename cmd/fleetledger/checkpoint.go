@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -98,13 +99,17 @@ func (a *app) verifierKey(cmd *cobra.Command, c *agent.Client) (string, error) {
 
 func (a *app) verifyCheckpointCommand() *cobra.Command {
 	var key, old string
+	var witnessTexts []string
 	cmd := &cobra.Command{
-		Use:   "verify FILE --key KEY [--old FILE]",
-		Short: "Verify a checkpoint, and that it continues an earlier one",
+		Use:   "verify FILE --key KEY [--old FILE] [--witness KEY]",
+		Short: "Verify a checkpoint, who witnessed it, and that it continues an earlier one",
 		Long: strings.TrimSpace(`
 Verify that a checkpoint is signed by KEY, the text that "checkpoint --key" showed.
 With --old, verify an earlier one too, and that its events are the beginning of the
-later log: that needs tiles from the server, which is not trusted.`),
+later log: that needs tiles from the server, which is not trusted.
+
+With --witness, give the keys of witnesses that you trust, and those of them that have
+cosigned the checkpoint are told; it is refused if none has.`),
 		Example: `  fleetledger checkpoint verify now.checkpoint --key "$(cat ledger.key)" --old then.checkpoint`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
@@ -114,16 +119,28 @@ later log: that needs tiles from the server, which is not trusted.`),
 			if _, err := seal.VerifierOrigin(key); err != nil {
 				return misused("--key: %v", err)
 			}
-			now, err := readCheckpoint(args[0], key)
+			witnesses, err := witnessKeys(witnessTexts)
 			if err != nil {
 				return err
 			}
+			now, signed, err := readCheckpoint(args[0], key)
+			if err != nil {
+				return err
+			}
+			cosigned, err := seal.Cosignatures(signed, witnesses)
+			if err == nil && len(witnesses) > 0 && len(cosigned) == 0 {
+				err = errors.New("none of the witnesses whose keys were given has cosigned it")
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", args[0], err)
+			}
 			out := struct {
 				checkpointJSON
-				Extends *uint64 `json:"extends,omitzero"`
-			}{checkpointJSON: checkpointJSON{now.Origin, now.Size, now.Root}}
+				Extends  *uint64            `json:"extends,omitzero"`
+				Cosigned []seal.Cosignature `json:"cosigned,omitzero"`
+			}{Cosigned: cosigned, checkpointJSON: checkpointJSON{now.Origin, now.Size, now.Root}}
 			if old != "" {
-				earlier, err := readCheckpoint(old, key)
+				earlier, _, err := readCheckpoint(old, key)
 				if err != nil {
 					return err
 				}
@@ -140,24 +157,34 @@ later log: that needs tiles from the server, which is not trusted.`),
 			if out.Extends != nil {
 				p.f("  it continues the %s of %s\n", count(int(*out.Extends), "event"), old)
 			}
+			for _, c := range cosigned {
+				p.f("  witness %s cosigned it at %s\n", c.Witness, c.At.Format(time.RFC3339))
+			}
+			for _, k := range witnesses {
+				if !slices.ContainsFunc(cosigned, func(c seal.Cosignature) bool { return c.Key == k.String() }) {
+					p.f("  witness %s has not cosigned it\n", k.Name())
+				}
+			}
+			if len(witnesses) == 0 {
+				p.f("  no --witness was given: that it was witnessed is not established\n")
+			}
 			return nil
 		}),
 	}
 	cmd.Flags().StringVar(&key, "key", "", "verifier key of the log")
+	cmd.Flags().StringArrayVar(&witnessTexts, "witness", nil, "key of a witness, NAME+HASH+KEY; may be repeated")
 	cmd.Flags().StringVar(&old, "old", "", "file with an earlier checkpoint")
 	return cmd
 }
 
-func readCheckpoint(name, key string) (seal.Checkpoint, error) {
-	signed, err := os.ReadFile(name)
-	if err != nil {
-		return seal.Checkpoint{}, err
+func readCheckpoint(name, key string) (c seal.Checkpoint, signed []byte, err error) {
+	if signed, err = os.ReadFile(name); err != nil {
+		return c, nil, err
 	}
-	c, err := seal.VerifyCheckpoint(signed, key)
-	if err != nil {
-		return c, fmt.Errorf("%s: %w", name, err)
+	if c, err = seal.VerifyCheckpoint(signed, key); err != nil {
+		return c, nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return c, nil
+	return c, signed, nil
 }
 
 // extends checks with the server's tiles that now continues earlier.

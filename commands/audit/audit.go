@@ -14,6 +14,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/commands/gate"
 	"fleetledger/events"
+	"fleetledger/events/seal"
 	"fleetledger/projections"
 )
 
@@ -33,6 +34,8 @@ type Report struct {
 	// HeadsVerified counts the roots over the heads of all streams that came out the
 	// same when they were made again.
 	HeadsVerified int `json:"heads_verified"`
+	// Witnessed is what cosignatures of witnesses show.
+	Witnessed Witnessed `json:"witnessed"`
 	// Findings are bounded by MaxFindings; FindingsOmitted counts the rest.
 	Findings        []Finding `json:"findings"`
 	FindingsOmitted int       `json:"findings_omitted"`
@@ -68,6 +71,7 @@ const (
 	Anchor       = "anchor"       // the head anchor and the log do not agree
 	Checkpoint   = "checkpoint"   // a signed checkpoint and the log do not agree
 	Heads        = "heads"        // a root over the heads of all streams comes out otherwise
+	Witness      = "witness"      // a cosignature of a witness is not there, or not by its key
 	Undetermined = "undetermined" // could not be checked, because of an earlier finding
 )
 
@@ -85,6 +89,9 @@ type Options struct {
 	// Keys are verifier keys that the auditor trusts: then no other key counts than
 	// these and those that they lead to. With none, the keys that the log names count.
 	Keys []string
+	// Witnesses are keys of witnesses that the auditor trusts, whose cosignatures are
+	// looked for. With none, whose cosignatures there are is not established.
+	Witnesses []seal.WitnessKey
 	// HashesOnly leaves the decisions and the projections out.
 	HashesOnly bool
 	// Behind, if not nil, is called once, if payloads are gone and no event of src says
@@ -104,7 +111,7 @@ func Run(ctx context.Context, src iter.Seq2[events.Record, error], opts Options)
 	if opts.HashesOnly {
 		a.rebuilt = nil
 	}
-	a.signed = newCheckpoints(opts.Checkpoints, opts.Keys)
+	a.signed = newCheckpoints(opts.Checkpoints, opts.Keys, opts.Witnesses)
 	var snapshot projections.Views
 	if live != nil {
 		snapshot = live.State().Snapshot()

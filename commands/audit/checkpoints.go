@@ -19,6 +19,8 @@ type checkpoints struct {
 	// due are those whose tree is not reached yet.
 	due []*checkpoint
 	all []*checkpoint
+	// witnesses are the keys of witnesses that the auditor has.
+	witnesses []seal.WitnessKey
 }
 
 type checkpoint struct {
@@ -27,10 +29,12 @@ type checkpoint struct {
 	at     events.Position // of the event that holds it, 0 if the auditor has it
 	found  *Finding        // what is wrong with it
 	met    bool            // its tree was compared
+
+	witnessed bool // recorded for the cosignatures on it
 }
 
-func newCheckpoints(signed [][]byte, trusted []string) *checkpoints {
-	c := &checkpoints{trusted: trusted}
+func newCheckpoints(signed [][]byte, trusted []string, witnesses []seal.WitnessKey) *checkpoints {
+	c := &checkpoints{trusted: trusted, witnesses: witnesses}
 	for _, text := range signed {
 		c.take(text, 0)
 	}
@@ -39,7 +43,7 @@ func newCheckpoints(signed [][]byte, trusted []string) *checkpoints {
 }
 
 // take adds a checkpoint to those that are compared.
-func (c *checkpoints) take(text []byte, at events.Position) {
+func (c *checkpoints) take(text []byte, at events.Position) *checkpoint {
 	p := &checkpoint{signed: text, at: at}
 	var err error
 	if p.claims, err = seal.ParseCheckpoint(text); err != nil {
@@ -48,10 +52,11 @@ func (c *checkpoints) take(text []byte, at events.Position) {
 		c.due = append(c.due, p)
 	}
 	c.all = append(c.all, p)
+	return p
 }
 
 // add takes the next record, and returns what is wrong with the key that it adds or
-// retires.
+// retires, or with the cosigned checkpoint that it holds.
 func (c *checkpoints) add(r events.Record, leaf events.Hash) error {
 	c.tree.Append(leaf)
 	var wrong error
@@ -59,6 +64,9 @@ func (c *checkpoints) add(r events.Record, leaf events.Hash) error {
 		if wrong = c.ring.Read(r); wrong == nil && r.Header.Type == (events.KeyRetired{}).Kind() {
 			i := slices.IndexFunc(c.ring, func(k seal.RingKey) bool { return k.Retired == r.Header.Position })
 			c.take(c.ring[i].Last, r.Header.Position)
+		}
+		if r.Header.Type == (events.CheckpointWitnessed{}).Kind() {
+			wrong = c.witnessed(r)
 		}
 	}
 	if len(c.due) > 0 {
@@ -95,7 +103,9 @@ func (c *checkpoints) end(r *Report) {
 	if c.trusted != nil {
 		var texts [][]byte
 		for _, p := range c.all {
-			if p.met && p.found == nil {
+			// Those that are witnessed are many, and lead to no key that the last one of a
+			// retired key does not.
+			if p.met && p.found == nil && !p.witnessed {
 				texts = append(texts, p.signed)
 			}
 		}
@@ -128,4 +138,5 @@ func (c *checkpoints) end(r *Report) {
 			r.CheckpointsVerified++
 		}
 	}
+	c.endWitnesses(r)
 }
