@@ -49,7 +49,7 @@ func newWorld(t testing.TB) *world {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		report, err := audit.Run(context.Background(), log.ReadAll(context.Background(), 0), audit.Options{Live: w.Ledger})
+		report, err := audit.Run(context.Background(), events.ReadStored(context.Background(), log, 0), audit.Options{Live: w.Ledger})
 		if err != nil {
 			t.Errorf("audit: %v", err)
 		}

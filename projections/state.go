@@ -361,7 +361,8 @@ func (tx *tx) apply(r events.Record) (err error) {
 		return err
 	}
 	if r.Header.Stream == events.LedgerStream {
-		tx.effect(func(s *State) { s.ledgerAt = r.Header.Revision })
+		revision := r.Header.Revision // r itself would be kept on the heap, each one
+		tx.effect(func(s *State) { s.ledgerAt = revision })
 	}
 	if r.Erased {
 		return nil
@@ -383,7 +384,8 @@ func (tx *tx) apply(r events.Record) (err error) {
 			s.witnessed = Witnessed{CheckpointWitnessed: e, Told: r.Header.Position, Time: r.Header.Time}
 		})
 	case events.HeadsRooted:
-		tx.effect(func(s *State) { s.rooted = Rooted{HeadsRooted: e, Told: r.Header.Position, Time: r.Header.Time} })
+		rooted := Rooted{HeadsRooted: e, Told: r.Header.Position, Time: r.Header.Time}
+		tx.effect(func(s *State) { s.rooted = rooted })
 	}
 	return nil
 }
@@ -466,13 +468,13 @@ func (tx *tx) denied(e events.GateDecided, r events.Record) {
 	if e.Decision.Verdict != events.Deny {
 		return
 	}
-	at := r.Header.Time
+	actor, at := e.Decision.Actor, r.Header.Time
 	tx.effect(func(s *State) {
-		list := append(s.denials[e.Decision.Actor], at)
+		list := append(s.denials[actor], at)
 		for at.Sub(list[0]) >= time.Minute {
 			list = list[1:]
 		}
-		s.denials[e.Decision.Actor] = list
+		s.denials[actor] = list
 	})
 }
 

@@ -136,7 +136,7 @@ func (a *audits) report(run *auditRun, ledger *commands.Ledger, sealer *seal.Sea
 		}
 		checkpoints = append(checkpoints, signed)
 	}
-	report, err := audit.Run(a.ctx, ledger.Log().ReadAll(a.ctx, 0), audit.Options{Live: ledger, Checkpoints: checkpoints, Progress: func(done events.Position) {
+	report, err := audit.Run(a.ctx, events.ReadStored(a.ctx, ledger.Log(), 0), audit.Options{Live: ledger, Checkpoints: checkpoints, Progress: func(done events.Position) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		run.reply.Progress.Done = done

@@ -129,7 +129,7 @@ func newFleet(t *testing.T, configure ...func(*Config)) *fleet {
 		f.relay.Drain()
 		f.server.Close()
 		for name, l := range ledgers {
-			report, err := audit.Run(context.Background(), l.Log().ReadAll(context.Background(), 0), audit.Options{Live: l})
+			report, err := audit.Run(context.Background(), events.ReadStored(context.Background(), l.Log(), 0), audit.Options{Live: l})
 			if err != nil && !errors.Is(err, events.ErrClosed) { // a test may close it
 				t.Errorf("audit: %v", err)
 			}

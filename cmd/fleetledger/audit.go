@@ -193,14 +193,18 @@ func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints, keys []
 	return report, err
 }
 
+// auditHeap is what the heap of an audit may have before garbage is collected, in bytes.
+const auditHeap = 256 << 20
+
 // auditLog reads the log of a fleet past whatever is damaged in it.
 func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte, keys []string, witnesses []seal.WitnessKey) (audit.Report, error) {
+	roomyHeap(auditHeap)
 	note := a.newProgress("audited")
 	defer note.end()
 	var read pebblelog.Audit
 	misplaced := map[events.Position]string{} // what is wrong with records that can be read
 	stopped := errors.New("stopped")
-	source := func(yield func(events.Record, error) bool) {
+	source := func(yield func(events.Stored, error) bool) {
 		// What Pebble would log of damage are the findings.
 		opts := pebblelog.Options{Logger: slog.New(slog.DiscardHandler)}
 		var err error
@@ -212,12 +216,12 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte,
 			more := true
 			switch {
 			case corrupt == nil:
-				more = yield(r, nil)
+				more = yield(r.Stored(), nil)
 			case r.LeafHash.IsZero() || r.Payload == nil && !r.Erased:
-				more = yield(events.Record{}, corrupt)
+				more = yield(events.Stored{}, corrupt)
 			default:
 				misplaced[p] = corrupt.Detail
-				more = yield(r, nil)
+				more = yield(r.Stored(), nil)
 			}
 			if !more {
 				return stopped
@@ -225,7 +229,7 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte,
 			return nil
 		})
 		if err != nil && !errors.Is(err, stopped) {
-			yield(events.Record{}, err)
+			yield(events.Stored{}, err)
 		}
 	}
 	checkpoints, err := keptCheckpoint(dir, fleet)

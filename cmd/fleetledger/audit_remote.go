@@ -42,6 +42,7 @@ func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, witnes
 		}
 		earlier = append(earlier, signed)
 	}
+	roomyHeap(auditHeap)
 	ctx := cmd.Context()
 	r := &remoteLog{client: c, timeout: timeout, tiles: ownTiles{full: map[string][]byte{}}}
 	signed, err := r.get(ctx, "/log/checkpoint", nil)
@@ -58,7 +59,7 @@ func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, witnes
 	report, err := audit.Run(ctx, r.records(ctx), audit.Options{
 		Progress:    func(done events.Position) { note.at(uint64(done), r.size) },
 		Checkpoints: append(earlier, signed), Keys: keys, Witnesses: witnesses,
-		Behind: func() ([]byte, iter.Seq2[events.Record, error], error) { return r.behind(ctx) },
+		Behind: func() ([]byte, iter.Seq2[events.Stored, error], error) { return r.behind(ctx) },
 	})
 	if err != nil {
 		return nil, err
@@ -108,8 +109,8 @@ type bundle struct {
 }
 
 // records yields the events in order. It ends at the first that cannot be read.
-func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Record, error] {
-	return func(yield func(events.Record, error) bool) {
+func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Stored, error] {
+	return func(yield func(events.Stored, error) bool) {
 		reading, cancel := context.WithCancel(ctx)
 		var work sync.WaitGroup
 		defer work.Wait()
@@ -130,7 +131,7 @@ func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Record, error]
 		for next := range queue {
 			b := <-next
 			for i, rec := range b.records {
-				if !yield(rec, nil) {
+				if !yield(rec.Stored(), nil) {
 					return
 				}
 				r.tiles.tree.Append(rec.LeafHash, r.tiles.add)
@@ -145,14 +146,14 @@ func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Record, error]
 			if _, ok := errors.AsType[*events.CorruptError](b.err); !ok && ctx.Err() == nil {
 				b.err = &events.CorruptError{Position: events.Position(r.tiles.tree.Size() + 1), Detail: "the server did not hand it out: " + b.err.Error()}
 			}
-			yield(events.Record{}, b.err)
+			yield(events.Stored{}, b.err)
 			return
 		}
 	}
 }
 
 // behind is what came while the log was read: a checkpoint, and the events up to it.
-func (r *remoteLog) behind(ctx context.Context) ([]byte, iter.Seq2[events.Record, error], error) {
+func (r *remoteLog) behind(ctx context.Context) ([]byte, iter.Seq2[events.Stored, error], error) {
 	signed, err := r.get(ctx, "/log/checkpoint", nil)
 	if err != nil {
 		return nil, nil, err
@@ -162,16 +163,16 @@ func (r *remoteLog) behind(ctx context.Context) ([]byte, iter.Seq2[events.Record
 		return nil, nil, fmt.Errorf("the server's checkpoint cannot be read: %w", err)
 	}
 	later := &remoteLog{client: r.client, timeout: r.timeout, size: claims.Size}
-	return signed, func(yield func(events.Record, error) bool) {
+	return signed, func(yield func(events.Stored, error) bool) {
 		for n := r.size / seal.TileWidth; n*seal.TileWidth < later.size; n++ {
 			b := later.bundle(ctx, n)
 			for i, rec := range b.records {
-				if n*seal.TileWidth+uint64(i) >= r.size && !yield(rec, nil) {
+				if n*seal.TileWidth+uint64(i) >= r.size && !yield(rec.Stored(), nil) {
 					return
 				}
 			}
 			if b.err != nil {
-				yield(events.Record{}, b.err)
+				yield(events.Stored{}, b.err)
 				return
 			}
 		}

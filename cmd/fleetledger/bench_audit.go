@@ -80,6 +80,7 @@ type auditBenchReport struct {
 }
 
 func (a *app) benchAudit(ctx context.Context, b auditBench) (err error) {
+	roomyHeap(auditHeap)
 	dir, err := os.MkdirTemp(b.dir, "fleetledger-bench-")
 	if err != nil {
 		return err
@@ -120,7 +121,7 @@ func (a *app) benchAudit(ctx context.Context, b auditBench) (err error) {
 			opts audit.Options
 		}{{&round.Verify, audit.Options{HashesOnly: true}}, {&round.Audit, audit.Options{}}} {
 			if *m.into, err = rate(func() (int, error) {
-				report, err := audit.Run(ctx, l.Log().ReadAll(ctx, 0), m.opts)
+				report, err := audit.Run(ctx, events.ReadStored(ctx, l.Log(), 0), m.opts)
 				if err == nil && !report.OK {
 					err = fmt.Errorf("the audit of the log has findings: %+v", report.Findings[0])
 				}

@@ -1,7 +1,6 @@
 package audit
 
 import (
-	"bytes"
 	"iter"
 	"runtime"
 	"sync"
@@ -9,27 +8,23 @@ import (
 	"fleetledger/events"
 )
 
-// checked is a record, or the error in its place, with all that can be told of it
+// checked is an event, or the error in its place, with all that can be told of it
 // without those before it.
 type checked struct {
-	rec events.Record // with its event, if it is one
-	err error
+	stored events.Stored
+	err    error // the event cannot be read
 
-	header  error // what is wrong with the header by itself
-	encodes bool  // the header encodes to the leaf
-	leaf    events.Hash
-	payload error // the payload is not what the header commits to
+	rec     events.Record // with its event, if it is one
+	payload error         // the payload is not what the header commits to
 }
 
 func (c *checked) check(decode bool) {
+	if c.err == nil {
+		c.rec, c.err = c.stored.Record()
+	}
 	if c.err != nil {
 		return
 	}
-	h := &c.rec.Header
-	c.header = h.Check()
-	// A header has one form, so this says that the leaf holds this very header.
-	c.encodes = bytes.Equal(h.Encode(), c.rec.Leaf)
-	c.leaf = events.LeafHash(c.rec.Leaf)
 	c.payload = c.rec.Verify()
 	if decode && c.payload == nil {
 		c.rec = events.WithEvent(c.rec)
@@ -42,26 +37,42 @@ const (
 	partBytes   = 1 << 20
 )
 
-// part is some records in a row. done is closed when they are checked.
+// part is some events in a row.
 type part struct {
 	items []checked
-	done  chan struct{}
+	bytes []byte        // of all of them
+	done  chan struct{} // has one value once they are checked
 }
 
-// ahead yields the records of src in order, each checked by one of several workers
-// while those before it are still looked at. src is left when it returns.
-func ahead(src iter.Seq2[events.Record, error], decode bool) iter.Seq[*checked] {
+func (p *part) add(s events.Stored, err error) {
+	from := len(p.bytes)
+	p.bytes = append(append(p.bytes, s.Leaf...), s.Payload...)
+	middle, end := from+len(s.Leaf), len(p.bytes)
+	s.Leaf = p.bytes[from:middle:middle]
+	if s.Payload != nil {
+		s.Payload = p.bytes[middle:end:end]
+	}
+	p.items = append(p.items, checked{stored: s, err: err})
+}
+
+// ahead yields the events of src in order, each checked by one of several workers
+// while those before it are still looked at. What is yielded lasts until a later part
+// is read; src is left when it returns.
+func ahead(src iter.Seq2[events.Stored, error], decode bool) iter.Seq[*checked] {
 	return func(yield func(*checked) bool) {
 		workers := runtime.GOMAXPROCS(0)
 		stop := make(chan struct{})
-		inOrder, work := make(chan *part, 2*workers), make(chan *part, 2*workers)
+		free, inOrder, work := make(chan *part, 4*workers), make(chan *part, 2*workers), make(chan *part, 2*workers)
+		for range cap(free) {
+			free <- &part{items: make([]checked, 0, partRecords), done: make(chan struct{}, 1)}
+		}
 		var running sync.WaitGroup
 		defer running.Wait()
 		defer close(stop)
 		running.Go(func() {
 			defer close(inOrder)
 			defer close(work)
-			p, size := &part{done: make(chan struct{})}, 0
+			var p *part
 			send := func() bool {
 				for _, to := range []chan *part{work, inOrder} {
 					select {
@@ -70,17 +81,23 @@ func ahead(src iter.Seq2[events.Record, error], decode bool) iter.Seq[*checked] 
 						return false
 					}
 				}
-				p, size = &part{items: make([]checked, 0, partRecords), done: make(chan struct{})}, 0
+				p = nil
 				return true
 			}
-			for r, err := range src {
-				p.items = append(p.items, checked{rec: r, err: err})
-				size += len(r.Payload)
-				if (len(p.items) == partRecords || size > partBytes) && !send() {
+			for s, err := range src {
+				if p == nil {
+					select {
+					case p = <-free:
+					case <-stop:
+						return
+					}
+				}
+				p.add(s, err)
+				if (len(p.items) == partRecords || len(p.bytes) > partBytes) && !send() {
 					return
 				}
 			}
-			if len(p.items) > 0 {
+			if p != nil {
 				send()
 			}
 		})
@@ -90,7 +107,7 @@ func ahead(src iter.Seq2[events.Record, error], decode bool) iter.Seq[*checked] 
 					for i := range p.items {
 						p.items[i].check(decode)
 					}
-					close(p.done)
+					p.done <- struct{}{}
 				}
 			})
 		}
@@ -101,6 +118,8 @@ func ahead(src iter.Seq2[events.Record, error], decode bool) iter.Seq[*checked] 
 					return
 				}
 			}
+			p.items, p.bytes = p.items[:0], p.bytes[:0]
+			free <- p
 		}
 	}
 }

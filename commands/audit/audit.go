@@ -97,13 +97,14 @@ type Options struct {
 	// Behind, if not nil, is called once, if payloads are gone and no event of src says
 	// who erased them: one that came while the log was read may. It returns a signed
 	// checkpoint of the log as it is by now, and the events behind those of src up to it.
-	Behind func() ([]byte, iter.Seq2[events.Record, error], error)
+	Behind func() ([]byte, iter.Seq2[events.Stored, error], error)
 }
 
-// Run audits the records of src, which yields a log from its first event, either
-// a record or the error that stands in its place: *events.CorruptError names the
-// position and the audit goes on behind it; any other error ends it.
-func Run(ctx context.Context, src iter.Seq2[events.Record, error], opts Options) (Report, error) {
+// Run audits what src yields, a log from its first event: either an event or the
+// error that stands in its place. *events.CorruptError names the position and the
+// audit goes on behind it; any other error ends it. Run keeps no bytes of an event
+// once it asks for the next.
+func Run(ctx context.Context, src iter.Seq2[events.Stored, error], opts Options) (Report, error) {
 	live, progress := opts.Live, opts.Progress
 	start := time.Now()
 	a := newAuditor()
@@ -168,8 +169,11 @@ func RunPart(part []events.Record, decide bool) Report {
 		if i == 0 {
 			a.report.From = r.Header.Position
 		}
-		c := checked{rec: r}
-		c.check(decide)
+		c := checked{stored: r.Stored()}
+		if c.check(decide); c.err != nil {
+			a.find(r, Header, nil, nil, "%v", c.err)
+			continue
+		}
 		a.record(&c)
 	}
 	a.endAppend()
@@ -213,10 +217,11 @@ type auditor struct {
 	// rebuilt is nil once an event could not be folded: from there on nothing
 	// that rests on state can be told.
 	rebuilt *projections.State
+	staging [1]events.Record // what is given to it
 
 	authority *projections.Authority
 	settings  projections.Settings
-	tasks     map[string]*projections.Task
+	ended     map[events.Stream]endedTask
 	gates     map[events.Stream]*gateState
 	blocks    blocks
 	// forgotten says, by event id, for whom something was forgotten: an actor, or ""
@@ -231,7 +236,7 @@ type auditor struct {
 	rulesAt   *projections.Authority
 	decided   map[question]events.Decision // at rulesAt
 	unspent   map[string]events.Position   // approvals that permits of this append name
-	submitted *projections.Task
+	submitted *submission
 }
 
 func newAuditor() *auditor {
@@ -243,7 +248,7 @@ func newAuditor() *auditor {
 		rebuilt:   projections.NewState(),
 		authority: &projections.Authority{},
 		settings:  projections.DefaultSettings(),
-		tasks:     map[string]*projections.Task{},
+		ended:     map[events.Stream]endedTask{},
 		gates:     map[events.Stream]*gateState{},
 		blocks:    blocks{},
 		forgotten: map[string]string{},
@@ -281,13 +286,7 @@ func (a *auditor) record(c *checked) {
 	}
 	a.report.To = h.Position
 	a.report.Events++
-	if c.header != nil {
-		a.find(r, Header, nil, nil, "%v", c.header)
-	}
-	if !c.encodes {
-		a.find(r, Header, string(r.Leaf), string(h.Encode()), "the header does not encode to its leaf")
-	}
-	a.place(c)
+	a.place(r)
 	switch {
 	case c.payload != nil:
 		a.find(r, Payload, nil, nil, "%v", c.payload)
@@ -329,7 +328,8 @@ func (a *auditor) again(r events.Record) {
 	} else {
 		a.rederive(r, e)
 	}
-	publish, err := a.rebuilt.Stage([]events.Record{r})
+	a.staging[0] = r
+	publish, err := a.rebuilt.Stage(a.staging[:])
 	if err != nil {
 		a.find(r, Order, nil, nil, "%v", err)
 		a.lose(h.Position)
@@ -344,8 +344,7 @@ func (a *auditor) again(r events.Record) {
 const forgottenUnknown = "@unknown"
 
 // place checks what whoever held the head put in the header.
-func (a *auditor) place(c *checked) {
-	r := c.rec
+func (a *auditor) place(r events.Record) {
 	h := r.Header
 	s := a.streams[h.Stream]
 	if h.Revision != s.revision+1 {
@@ -358,19 +357,15 @@ func (a *auditor) place(c *checked) {
 		a.find(r, Time, a.last, h.Time, "time runs backwards")
 	}
 	a.last = h.Time
-	leaf := c.leaf
-	if leaf != r.LeafHash {
-		a.find(r, Header, leaf, r.LeafHash, "the stored leaf hash is not that of the header")
-	}
-	a.streams[h.Stream] = head{h.Revision, leaf}
+	a.streams[h.Stream] = head{h.Revision, r.LeafHash}
 	if !a.part {
-		if err := a.signed.add(r, leaf); err != nil {
+		if err := a.signed.add(r); err != nil {
 			a.find(r, Order, nil, nil, "%v", err)
 		}
 		if h.Type == (events.HeadsRooted{}).Kind() {
 			a.rooted(r)
 		}
-		a.heads.add(r, leaf)
+		a.heads.add(r)
 	}
 }
 

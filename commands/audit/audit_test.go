@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -81,12 +82,16 @@ func TestDamageIsFound(t *testing.T) {
 			return r
 		}, 10},
 		{"the salt", audit.Payload, func(r []events.Record) []events.Record { r[9].Salt[3] ^= 1; return r }, 10},
-		{"a byte of a header", audit.Header, func(r []events.Record) []events.Record {
-			leaf := slices.Clone(r[9].Leaf)
-			leaf[40] ^= 1
-			r[9].Leaf = leaf
+		{"a header in another form", audit.Unreadable, func(r []events.Record) []events.Record {
+			r[9].Leaf = bytes.Replace(r[9].Leaf, []byte(`":"`), []byte(`": "`), 1)
 			return r
 		}, 10},
+		{"a byte of a header", audit.Chain, func(r []events.Record) []events.Record {
+			leaf := slices.Clone(r[9].Leaf)
+			leaf[40] ^= 1 // of its id
+			r[9].Leaf = leaf
+			return r
+		}, 11},
 		{"a dropped event", audit.Position, func(r []events.Record) []events.Record { return slices.Delete(r, 9, 10) }, 11},
 		{"two swapped events", audit.Position, func(r []events.Record) []events.Record { r[9], r[10] = r[10], r[9]; return r }, 11},
 		{"an event back-dated", audit.Time, func(r []events.Record) []events.Record {
@@ -113,9 +118,9 @@ func TestDamageIsFound(t *testing.T) {
 
 func TestUnreadableEventIsNamedAndTheRestIsRead(t *testing.T) {
 	f := newFleet(t)
-	report, err := audit.Run(context.Background(), func(yield func(events.Record, error) bool) {
+	report, err := audit.Run(context.Background(), func(yield func(events.Stored, error) bool) {
 		for i, r := range f.records {
-			if i == 4 && !yield(events.Record{}, &events.CorruptError{Position: 5, Detail: "checksum mismatch"}) || i != 4 && !yield(r, nil) {
+			if i == 4 && !yield(events.Stored{}, &events.CorruptError{Position: 5, Detail: "checksum mismatch"}) || i != 4 && !yield(r.Stored(), nil) {
 				return
 			}
 		}
@@ -153,5 +158,25 @@ func TestLiveProjectionThatDiffersIsFound(t *testing.T) {
 		return f.Kind == audit.Projection && f.Detail == "authority: actor ana differs"
 	}) {
 		t.Errorf("got %+v", report)
+	}
+}
+
+// A source may overwrite the bytes of an event once it is asked for the next.
+func TestSourceReusesItsBytes(t *testing.T) {
+	f := newFleet(t)
+	var buf []byte
+	report, err := audit.Run(context.Background(), func(yield func(events.Stored, error) bool) {
+		for _, r := range f.records {
+			clear(buf)
+			buf = append(append(buf[:0], r.Leaf...), r.Payload...)
+			s := r.Stored()
+			s.Leaf, s.Payload = buf[:len(r.Leaf)], buf[len(r.Leaf):]
+			if !yield(s, nil) {
+				return
+			}
+		}
+	}, audit.Options{Live: f.ledger})
+	if err != nil || !report.OK || report.Events != len(f.records) || report.ProjectionsCompared == 0 {
+		t.Errorf("got %+v, error %v", report, err)
 	}
 }

@@ -57,8 +57,8 @@ func (c *checkpoints) take(text []byte, at events.Position) *checkpoint {
 
 // add takes the next record, and returns what is wrong with the key that it adds or
 // retires, or with the cosigned checkpoint that it holds.
-func (c *checkpoints) add(r events.Record, leaf events.Hash) error {
-	c.tree.Append(leaf)
+func (c *checkpoints) add(r events.Record) error {
+	c.tree.Append(r.LeafHash)
 	var wrong error
 	if r.Header.Stream == events.LedgerStream && !r.Erased && r.Verify() == nil {
 		if wrong = c.ring.Read(r); wrong == nil && r.Header.Type == (events.KeyRetired{}).Kind() {

@@ -66,16 +66,16 @@ func TestCheckpoints(t *testing.T) {
 		return e
 	})
 	withoutKeys := slices.DeleteFunc(slices.Clone(f.records), func(r events.Record) bool { return r.Header.Stream == events.LedgerStream })
-	unreadable := func(yield func(events.Record, error) bool) {
+	unreadable := func(yield func(events.Stored, error) bool) {
 		for i, r := range f.records {
-			if i == 4 && !yield(events.Record{}, &events.CorruptError{Position: 5, Detail: "checksum mismatch"}) || i != 4 && !yield(r, nil) {
+			if i == 4 && !yield(events.Stored{}, &events.CorruptError{Position: 5, Detail: "checksum mismatch"}) || i != 4 && !yield(r.Stored(), nil) {
 				return
 			}
 		}
 	}
 	changed := bytes.Replace(second, []byte("ledger.test"), []byte("old.test"), 1)
 	for what, c := range map[string]struct {
-		src      iter.Seq2[events.Record, error]
+		src      iter.Seq2[events.Stored, error]
 		signed   [][]byte
 		verified int
 		finding  string

@@ -5,13 +5,12 @@ import (
 	"iter"
 	"maps"
 	"slices"
-	"strings"
 
 	"fleetledger/commands"
 	"fleetledger/events"
 )
 
-// eraseAgain follows tasks and blocks over an event whose payload is gone. Nothing
+// eraseAgain follows what the fold does not over an event whose payload is gone. Nothing
 // that the event decided can be decided again: it is counted as erased, and as nothing
 // else.
 func (a *auditor) eraseAgain(r events.Record) {
@@ -22,17 +21,9 @@ func (a *auditor) eraseAgain(r events.Record) {
 	if h.Type == (events.MemoryConsolidated{}).Kind() {
 		a.forgotten[h.ID] = forgottenUnknown
 	}
-	key := string(h.Stream)
-	t := a.tasks[key]
-	if submission := h.Type == (events.TaskSubmitted{}.Kind()); !strings.HasPrefix(key, string(events.TaskStream(""))) || t == nil && !submission {
-		return // not of a task, or of one that is not there: the fold says so
+	if h.Type == (events.TaskReported{}).Kind() {
+		a.reportErased(h)
 	}
-	next, err := t.Apply(r)
-	if err != nil {
-		a.find(r, Order, nil, nil, "%v", err)
-		return
-	}
-	a.tasks[key] = next
 }
 
 // payloadErased checks that e tells of an event that was, and whose payload is gone.
@@ -51,14 +42,18 @@ func (a *auditor) payloadErased(r events.Record, e events.PayloadErased) {
 // erasedMeanwhile looks behind what was audited for events that tell of payloads that
 // are gone. What is looked at there is held to a checkpoint of its own, and what it
 // decides is not decided again: that is for the next audit.
-func (a *auditor) erasedMeanwhile(behind func() ([]byte, iter.Seq2[events.Record, error], error)) {
+func (a *auditor) erasedMeanwhile(behind func() ([]byte, iter.Seq2[events.Stored, error], error)) {
 	if behind == nil || len(a.erased) == 0 || a.signed.lost {
 		return
 	}
 	signed, src, err := behind()
 	if err == nil {
-		for r, wrong := range src {
-			if err = wrong; err != nil {
+		for s, wrong := range src {
+			var r events.Record
+			if err = wrong; err == nil {
+				r, err = s.Record()
+			}
+			if err != nil {
 				break
 			}
 			a.toldBehind(r)
@@ -75,7 +70,7 @@ func (a *auditor) erasedMeanwhile(behind func() ([]byte, iter.Seq2[events.Record
 
 // toldBehind takes an event that was not there when the audit began.
 func (a *auditor) toldBehind(r events.Record) {
-	if err := a.signed.add(r, events.LeafHash(r.Leaf)); err != nil {
+	if err := a.signed.add(r); err != nil {
 		a.find(r, Order, nil, nil, "%v", err)
 	}
 	if r.Header.Type != (events.PayloadErased{}).Kind() || r.Header.Stream != events.LedgerStream || r.Erased || r.Verify() != nil {

@@ -162,10 +162,10 @@ func newFleet(t *testing.T) fleet {
 	return f
 }
 
-func seq(records []events.Record) iter.Seq2[events.Record, error] {
-	return func(yield func(events.Record, error) bool) {
+func seq(records []events.Record) iter.Seq2[events.Stored, error] {
+	return func(yield func(events.Stored, error) bool) {
 		for _, r := range records {
-			if !yield(r, nil) {
+			if !yield(r.Stored(), nil) {
 				return
 			}
 		}

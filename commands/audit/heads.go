@@ -23,11 +23,11 @@ type headAt struct {
 	head     events.StreamHead
 }
 
-func (h *heads) add(r events.Record, leaf events.Hash) {
+func (h *heads) add(r events.Record) {
 	if len(h.recent) == 2*events.MaxHeadsLag {
 		h.advance(h.recent[events.MaxHeadsLag-1].position)
 	}
-	h.recent = append(h.recent, headAt{r.Header.Position, events.StreamHead{Stream: r.Header.Stream, Revision: r.Header.Revision, LeafHash: leaf}})
+	h.recent = append(h.recent, headAt{r.Header.Position, events.StreamHead{Stream: r.Header.Stream, Revision: r.Header.Revision, LeafHash: r.LeafHash}})
 }
 
 // advance brings the tree to a position. Of each stream only the newest head counts.

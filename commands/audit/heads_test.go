@@ -23,7 +23,7 @@ func TestHeadsStayBounded(t *testing.T) {
 		s := events.Stream(fmt.Sprint("s-", p%97))
 		head := events.StreamHead{Stream: s, Revision: latest[s].Revision + 1, LeafHash: events.Hash{byte(p), byte(p >> 8), byte(p >> 16), 1}}
 		latest[s] = head
-		h.add(events.Record{Header: events.Header{Intent: events.Intent{Stream: s}, Place: events.Place{Position: p, Revision: head.Revision}}}, head.LeafHash)
+		h.add(events.Record{Header: events.Header{Intent: events.Intent{Stream: s}, Place: events.Place{Position: p, Revision: head.Revision}}, LeafHash: head.LeafHash})
 		if len(h.recent) > 2*events.MaxHeadsLag {
 			t.Fatalf("%d are kept in mind", len(h.recent))
 		}

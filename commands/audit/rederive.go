@@ -99,7 +99,7 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		a.permit(r, e.Permit, "payload.erase")
 		a.payloadErased(r, e)
 	}
-	if strings.HasPrefix(string(r.Header.Stream), "task-") {
+	if strings.HasPrefix(string(r.Header.Stream), string(events.TaskStream(""))) {
 		a.task(r, e)
 	}
 }
@@ -201,9 +201,9 @@ func (a *auditor) endAppend() {
 		a.report.Add(Finding{Kind: Decision, Position: pos, Detail: fmt.Sprintf("rests on approval %s, which is not spent with it", id)})
 	}
 	clear(a.unspent)
-	if t := a.submitted; t != nil && len(t.Gates) != len(t.Command.Targets) {
-		a.report.Add(Finding{Kind: Decision, Position: t.Position, Stream: t.Stream,
-			Detail: fmt.Sprintf("%d of %d targets were gated", len(t.Gates), len(t.Command.Targets))})
+	if s := a.submitted; s != nil && s.gates != s.targets {
+		a.report.Add(Finding{Kind: Decision, Position: s.header.Position, Stream: s.header.Stream,
+			Detail: fmt.Sprintf("%d of %d targets were gated", s.gates, s.targets)})
 	}
 	a.submitted = nil
 }
@@ -283,7 +283,7 @@ func (a *auditor) stopped(s events.Stream) ([]events.Decision, []string, *projec
 		}
 		return decisions, ids, g.approval
 	}
-	if t := a.tasks[string(s)]; t != nil {
+	if t := a.openTask(s); t != nil {
 		for _, g := range t.Gates {
 			if g.Decision.Verdict == events.NeedsApproval {
 				decisions, ids = append(decisions, g.Decision), append(ids, g.GateID)

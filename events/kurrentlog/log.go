@@ -61,6 +61,7 @@ func (o Options) withDefaults() (Options, error) {
 // Replica is the relay's own copy of the log. All that is read is read from it.
 type Replica interface {
 	seal.Store
+	events.StoredReader
 	ReadStream(ctx context.Context, s events.Stream, after events.Revision) iter.Seq2[events.Record, error]
 	ReadAll(ctx context.Context, after events.Position) iter.Seq2[events.Record, error]
 	Heads(ctx context.Context, after events.Stream, at events.Position) iter.Seq2[events.StreamHead, error]
@@ -255,6 +256,11 @@ func (l *Log) ReadStream(ctx context.Context, s events.Stream, after events.Revi
 // ReadAll implements events.Log.
 func (l *Log) ReadAll(ctx context.Context, after events.Position) iter.Seq2[events.Record, error] {
 	return l.replica.ReadAll(ctx, after)
+}
+
+// ReadStored implements events.StoredReader.
+func (l *Log) ReadStored(ctx context.Context, after events.Position) iter.Seq2[events.Stored, error] {
+	return l.replica.ReadStored(ctx, after)
 }
 
 // Heads implements events.Log.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -21,15 +22,18 @@ const (
 
 // ReadAll implements events.Log.
 func (l *Log) ReadAll(ctx context.Context, after events.Position) iter.Seq2[events.Record, error] {
-	durable := l.Durable()
-	return func(yield func(events.Record, error) bool) {
-		next := after + 1
-		l.read(ctx, yield, func(limit int, portion []events.Record) ([]events.Record, bool, error) {
-			portion, err := l.readPositions(next, durable, limit, portion)
-			next += events.Position(len(portion))
-			return portion, len(portion) == 0 || next > durable, err
-		})
-	}
+	return readPositions(ctx, l, after, func(r *recordReader, p events.Position) (events.Record, int, error) {
+		rec, err := r.read(p)
+		return rec, len(rec.Leaf) + len(rec.Payload), err
+	})
+}
+
+// ReadStored implements events.StoredReader.
+func (l *Log) ReadStored(ctx context.Context, after events.Position) iter.Seq2[events.Stored, error] {
+	return readPositions(ctx, l, after, func(r *recordReader, p events.Position) (s events.Stored, size int, err error) {
+		s, r.buf, err = r.stored(p, r.buf)
+		return s, len(s.Leaf) + len(s.Payload), err
+	})
 }
 
 // ReadStream implements events.Log.
@@ -37,7 +41,7 @@ func (l *Log) ReadStream(ctx context.Context, s events.Stream, after events.Revi
 	durable := l.Durable()
 	return func(yield func(events.Record, error) bool) {
 		next := after + 1
-		l.read(ctx, yield, func(limit int, portion []events.Record) ([]events.Record, bool, error) {
+		readPortions(ctx, yield, func(limit int, portion []events.Record) ([]events.Record, bool, error) {
 			portion, end, err := l.readRevisions(s, next, durable, limit, portion)
 			next += events.Revision(len(portion))
 			return portion, end, err
@@ -45,11 +49,13 @@ func (l *Log) ReadStream(ctx context.Context, s events.Stream, after events.Revi
 	}
 }
 
-// read yields portion after portion. more appends at most limit records to the
+// readPortions yields portion after portion. more appends at most limit values to the
 // empty portion it is given, and says whether they are the last.
-func (l *Log) read(ctx context.Context, yield func(events.Record, error) bool,
-	more func(limit int, portion []events.Record) ([]events.Record, bool, error)) {
-	var portion []events.Record
+func readPortions[T any](ctx context.Context, yield func(T, error) bool, more func(limit int, portion []T) ([]T, bool, error)) {
+	var (
+		portion []T
+		none    T
+	)
 	for limit := firstPortion; ; limit = min(4*limit, fullPortion) {
 		var end bool
 		err := ctx.Err()
@@ -57,17 +63,17 @@ func (l *Log) read(ctx context.Context, yield func(events.Record, error) bool,
 			clear(portion)
 			portion, end, err = more(limit, portion[:0])
 		}
-		for _, rec := range portion {
+		for _, v := range portion {
 			if err := ctx.Err(); err != nil {
-				yield(events.Record{}, err)
+				yield(none, err)
 				return
 			}
-			if !yield(rec, nil) {
+			if !yield(v, nil) {
 				return
 			}
 		}
 		if err != nil {
-			yield(events.Record{}, err)
+			yield(none, err)
 			return
 		}
 		if end {
@@ -76,31 +82,40 @@ func (l *Log) read(ctx context.Context, yield func(events.Record, error) bool,
 	}
 }
 
-// readPositions appends the records from position next on, up to durable or the
-// limits of a portion.
-func (l *Log) readPositions(next, durable events.Position, limit int, out []events.Record) ([]events.Record, error) {
-	done, err := l.use()
-	if err != nil {
-		return out, err
+// readPositions yields what read makes of each position after one, as far as they
+// are durable now. read returns the number of bytes too.
+func readPositions[T any](ctx context.Context, l *Log, after events.Position, read func(*recordReader, events.Position) (T, int, error)) iter.Seq2[T, error] {
+	durable := l.Durable()
+	return func(yield func(T, error) bool) {
+		next := after + 1
+		var buf []byte
+		readPortions(ctx, yield, func(limit int, portion []T) ([]T, bool, error) {
+			done, err := l.use()
+			if err != nil {
+				return portion, false, err
+			}
+			defer done()
+			if next > durable || next == 0 {
+				return portion, true, nil
+			}
+			r, err := newRecordReader(l.db, true)
+			if err != nil {
+				return portion, false, err
+			}
+			defer r.close()
+			r.buf = buf[:0]
+			defer func() { buf = r.buf }()
+			for bytes := 0; next <= durable && len(portion) < limit && bytes < maxPortionBytes; next++ {
+				v, size, err := read(r, next)
+				if err != nil {
+					return portion, false, err
+				}
+				portion = append(portion, v)
+				bytes += size
+			}
+			return portion, next > durable, nil
+		})
 	}
-	defer done()
-	if next > durable || next == 0 {
-		return out, nil
-	}
-	r, err := newRecordReader(l.db, true)
-	if err != nil {
-		return out, err
-	}
-	defer r.close()
-	for bytes := 0; next <= durable && len(out) < limit && bytes < maxPortionBytes; next++ {
-		rec, err := r.read(next)
-		if err != nil {
-			return out, err
-		}
-		out = append(out, rec)
-		bytes += len(rec.Leaf) + len(rec.Payload)
-	}
-	return out, nil
 }
 
 // readRevisions appends the records of s from revision next on, and says whether
@@ -164,6 +179,7 @@ type recordReader struct {
 	headers  *iterator
 	payloads *iterator // nil when nobody asks for payloads
 	key      [positionKeyLen]byte
+	buf      []byte // for the bytes of a portion of events
 }
 
 func newRecordReader(db *database, payloads bool) (*recordReader, error) {
@@ -190,37 +206,49 @@ func (r *recordReader) close() {
 
 // read returns the record at p. Every way in which it is not what was written
 // is an *events.CorruptError, but that the payload is not checked against its
-// commitment: that is Record.Verify.
+// commitment: that is Record.Verify. What could be read is returned with an error.
 func (r *recordReader) read(p events.Position) (events.Record, error) {
-	var rec events.Record
-	v, err := at(r.headers, headerKey(r.key[:0], p))
+	s, _, wrong := r.stored(p, nil)
+	if s.Leaf == nil {
+		return events.Record{}, wrong
+	}
+	rec, err := s.Record()
 	if err != nil {
-		return rec, &events.CorruptError{Position: p, Detail: "header: " + err.Error()}
+		return events.Record{Leaf: s.Leaf}, err
 	}
-	rec.Leaf = append([]byte(nil), v...)
-	if rec.Header, err = events.ParseHeader(rec.Leaf); err != nil {
-		return rec, &events.CorruptError{Position: p, Detail: err.Error()}
+	return rec, wrong
+}
+
+// stored returns the event at p as it is kept, its bytes at the end of buf, which it
+// returns too. If only the payload cannot be read, the leaf is returned with the error.
+func (r *recordReader) stored(p events.Position, buf []byte) (events.Stored, []byte, error) {
+	s := events.Stored{Position: p}
+	leaf, err := at(r.headers, headerKey(r.key[:0], p))
+	if err != nil {
+		return s, buf, &events.CorruptError{Position: p, Detail: "header: " + err.Error()}
 	}
-	if rec.Header.Position != p {
-		return rec, &events.CorruptError{Position: p, Detail: fmt.Sprintf("the header is that of position %d", rec.Header.Position)}
+	var payload []byte
+	if r.payloads != nil {
+		payload, err = at(r.payloads, payloadKey(r.key[:0], p))
+		switch {
+		case err != nil:
+			err = &events.CorruptError{Position: p, Detail: "payload: " + err.Error()}
+		case len(payload) == 0:
+			s.Erased = true
+		case len(payload) < events.SaltBytes:
+			err = &events.CorruptError{Position: p, Detail: fmt.Sprintf("payload: %d bytes are too few for its salt", len(payload))}
+		}
 	}
-	rec.LeafHash = events.LeafHash(rec.Leaf)
-	if r.payloads == nil {
-		return rec, nil
+	buf = slices.Grow(buf, len(leaf)+len(payload))
+	buf = append(buf, leaf...)
+	s.Leaf = buf[len(buf)-len(leaf) : len(buf) : len(buf)]
+	if r.payloads != nil && err == nil && !s.Erased {
+		s.Salt = [events.SaltBytes]byte(payload)
+		payload = payload[events.SaltBytes:]
+		buf = append(buf, payload...)
+		s.Payload = buf[len(buf)-len(payload) : len(buf) : len(buf)]
 	}
-	v, err = at(r.payloads, payloadKey(r.key[:0], p))
-	switch {
-	case err != nil:
-		return rec, &events.CorruptError{Position: p, Detail: "payload: " + err.Error()}
-	case len(v) == 0:
-		rec.Erased = true
-	case len(v) < events.SaltBytes:
-		return rec, &events.CorruptError{Position: p, Detail: fmt.Sprintf("payload: %d bytes are too few for its salt", len(v))}
-	default:
-		rec.Salt = [events.SaltBytes]byte(v)
-		rec.Payload = append([]byte{}, v[events.SaltBytes:]...)
-	}
-	return rec, nil
+	return s, buf, err
 }
 
 var errMissing = errors.New("missing")

@@ -240,6 +240,22 @@ func CheckWhole(t *testing.T, l events.Log, erased ...events.Position) []events.
 	if got := events.Position(len(all)); got < durable {
 		t.Fatalf("%d events are durable, %d were read", durable, got)
 	}
+	n := 0
+	for s, err := range events.ReadStored(t.Context(), l, 0) {
+		if err != nil {
+			t.Fatalf("read stored, after position %d: %v", n, err)
+		}
+		if n == len(all) {
+			break // appended meanwhile
+		}
+		if r, err := s.Record(); err != nil || !sameRecord(r, all[n]) {
+			t.Fatalf("position %d: what is stored is not the record: %v", n+1, err)
+		}
+		n++
+	}
+	if n != len(all) {
+		t.Fatalf("%d events are read as stored, %d as records", n, len(all))
+	}
 	for s, want := range streams {
 		if got := readStream(t, l, s, 0); !slices.EqualFunc(got, want, sameRecord) {
 			t.Fatalf("stream %s reads as %d events, its part of the log has %d, or they differ", s, len(got), len(want))

@@ -78,7 +78,7 @@ func TestFleetByChance(t *testing.T) {
 		if len(f.acknowledged) != 0 {
 			t.Errorf("seed %d: %d acknowledged events are not in the log", s, len(f.acknowledged))
 		}
-		report, err := audit.Run(ctx, log.ReadAll(ctx, 0), audit.Options{Live: f.Ledger})
+		report, err := audit.Run(ctx, events.ReadStored(ctx, log, 0), audit.Options{Live: f.Ledger})
 		if err != nil {
 			t.Fatal(err)
 		}
