@@ -1,7 +1,6 @@
 package secrets
 
 import (
-	"iter"
 	"math"
 	"regexp"
 	"slices"
@@ -17,8 +16,7 @@ const genericRule = "generic-api-key"
 type ruleSet struct {
 	list    []rule
 	allowed []allowlist
-	keys    []string          // the keywords of all rules, in lower case
-	byPair  [1 << 16][]uint16 // indices of keys by their first two bytes
+	keys    keywords
 }
 
 // rules are read once, when they are first needed.
@@ -26,7 +24,7 @@ var rules = sync.OnceValue(load)
 
 type rule struct {
 	id      string
-	pattern func() *regexp.Regexp
+	pattern func() expression
 	group   int // of pattern, which the secret is; 0 is the first that is not empty
 	entropy float64
 	keys    []uint16
@@ -73,20 +71,9 @@ type ruleFileAllow struct {
 func load() *ruleSet {
 	s := &ruleSet{}
 	s.allowed = appendAllow(nil, gitleaks.AllowList)
-	index := map[string]uint16{}
 	add := func(r rule, keywords []string) {
 		for _, k := range keywords {
-			k = lower(k)
-			n, ok := index[k]
-			if !ok {
-				n = uint16(len(s.keys))
-				index[k] = n
-				s.keys = append(s.keys, k)
-				for p := range pairs(k) {
-					s.byPair[p] = append(s.byPair[p], n)
-				}
-			}
-			r.keys = append(r.keys, n)
+			r.keys = append(r.keys, s.keys.add(lower(k)))
 		}
 		s.list = append(s.list, r)
 	}
@@ -95,7 +82,7 @@ func load() *ruleSet {
 		if f.Path != "" || f.Regex == "" {
 			continue
 		}
-		r := rule{id: f.ID, pattern: compiled(f.Regex), group: f.SecretGroup, entropy: f.Entropy, narrow: strings.Contains(f.Regex, assigned)}
+		r := rule{id: f.ID, pattern: expressionOf(f.Regex), group: f.SecretGroup, entropy: f.Entropy, narrow: strings.Contains(f.Regex, assigned)}
 		for _, a := range f.Allowlists {
 			r.allowed = appendAllow(r.allowed, a)
 		}
@@ -105,7 +92,7 @@ func load() *ruleSet {
 		add(r, f.Keywords)
 	}
 	for _, o := range own {
-		add(rule{id: o.id, pattern: compiled(o.pattern), entropy: o.entropy}, o.keywords)
+		add(rule{id: o.id, pattern: expressionOf(o.pattern), entropy: o.entropy}, o.keywords)
 	}
 	return s
 }
@@ -152,43 +139,18 @@ type subject struct {
 	marks [][]int // where secrets were, each [begin, end]
 }
 
-// occurrence is a keyword in a text.
-type occurrence struct {
-	key uint16
-	at  int
-}
-
-// look finds the keywords and the marks in text.
+// look finds the keywords and the marks in text; nil if it has no keyword.
 func (set *ruleSet) look(text string) *subject {
-	s := &subject{text: text, has: make([]bool, len(set.keys))}
+	words, has := set.keys.find(text)
+	if len(words) == 0 {
+		return nil
+	}
+	s := &subject{text: text, words: words, has: has}
 	if strings.Contains(text, markBegin) {
 		s.marks = markForm.FindAllStringIndex(text, -1)
 	}
-	small := lower(text)
-	for i := 0; i+1 < len(small); i++ {
-		for _, k := range set.byPair[pair(small[i], small[i+1])] {
-			if strings.HasPrefix(small[i:], set.keys[k]) {
-				s.words = append(s.words, occurrence{k, i})
-				s.has[k] = true
-			}
-		}
-	}
 	return s
 }
-
-// pairs are the pairs of bytes that a text has where k occurs.
-func pairs(k string) iter.Seq[int] {
-	return func(yield func(int) bool) {
-		if len(k) > 1 {
-			yield(pair(k[0], k[1]))
-			return
-		}
-		for b := 0; b < 256 && yield(pair(k[0], byte(b))); b++ {
-		}
-	}
-}
-
-func pair(a, b byte) int { return int(a)<<8 | int(b) }
 
 // lower is s with its ASCII letters small; every byte keeps its place.
 func lower(s string) string {
@@ -202,7 +164,7 @@ func lower(s string) string {
 }
 
 func (r *rule) asksFor(s *subject) bool {
-	return len(r.keys) == 0 || slices.ContainsFunc(r.keys, func(k uint16) bool { return s.has[k] })
+	return slices.ContainsFunc(r.keys, func(k uint16) bool { return s.has[k] })
 }
 
 // assigned is the middle of the rules for "name = value": what may lie between
@@ -218,7 +180,7 @@ const (
 )
 
 // find appends the secrets that r knows in s.
-func (r *rule) find(found []Finding, s *subject, keys []string, allowed []allowlist) []Finding {
+func (r *rule) find(found []Finding, s *subject, keys *keywords, allowed []allowlist) []Finding {
 	if !r.narrow {
 		return r.findIn(found, s, 0, len(s.text), allowed)
 	}
@@ -228,7 +190,7 @@ func (r *rule) find(found []Finding, s *subject, keys []string, allowed []allowl
 	}
 	from, to := 0, -1
 	for _, o := range s.words {
-		if !slices.Contains(r.keys, o.key) || r.id == genericRule && !assignedTo(s.text[o.at+len(keys[o.key]):]) {
+		if !slices.Contains(r.keys, o.key) || r.id == genericRule && !assignedTo(s.text[o.at+len(keys.list[o.key]):]) {
 			continue
 		}
 		near, far := max(0, o.at-before), o.at+after
@@ -282,7 +244,11 @@ func assignedTo(rest string) bool {
 
 // findIn appends the secrets that r knows in text[from:to].
 func (r *rule) findIn(found []Finding, s *subject, from, to int, allowed []allowlist) []Finding {
-	for _, m := range r.pattern().FindAllStringSubmatchIndex(s.text[from:to], -1) {
+	pattern := r.pattern()
+	if !pattern.mayMatch(s.text[from:to]) {
+		return found
+	}
+	for _, m := range pattern.FindAllStringSubmatchIndex(s.text[from:to], -1) {
 		g := 2 * r.group
 		if r.group == 0 {
 			for i := 2; i < len(m) && g == 0; i += 2 {

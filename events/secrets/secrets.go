@@ -34,9 +34,12 @@ func Find(text string) []Finding {
 	var found []Finding
 	set := rules()
 	s := set.look(text)
+	if s == nil {
+		return nil // each rule has keywords
+	}
 	for i := range set.list {
 		if r := &set.list[i]; r.asksFor(s) {
-			found = r.find(found, s, set.keys, set.allowed)
+			found = r.find(found, s, &set.keys, set.allowed)
 		}
 	}
 	return disjoint(found)

@@ -1,0 +1,117 @@
+package secrets
+
+import "slices"
+
+// keywords are the words that say which rules to try. A text is looked at byte by
+// byte, once for all of them: mostly it holds none, and that must cost little, as
+// every event of an agent is looked at before it is recorded.
+type keywords struct {
+	list []string // in lower case
+	// byStart has, by the classes of three bytes, the number of a list of words that
+	// may begin with these; 0 is the empty one.
+	byStart [1 << (3 * classBits)]uint16
+	lists   [][]uint16
+}
+
+// occurrence is a keyword in a text.
+type occurrence struct {
+	key uint16
+	at  int
+}
+
+const (
+	classBits = 5
+	classes   = 1 << classBits
+)
+
+// classOf says which bytes are told apart: letters, not their case, and a few
+// classes of others. Class 0 is what comes after the end of a text.
+var classOf = func() (class [256]uint16) {
+	for b := range class {
+		class[b] = uint16(27 + b%5)
+	}
+	for b := range 26 {
+		class['a'+b] = uint16(1 + b)
+		class['A'+b] = uint16(1 + b)
+	}
+	return class
+}()
+
+// add makes word, in lower case, one of the keywords, and returns its number.
+func (k *keywords) add(word string) uint16 {
+	if i := slices.Index(k.list, word); i >= 0 {
+		return uint16(i)
+	}
+	n := uint16(len(k.list))
+	k.list = append(k.list, word)
+	if k.lists == nil {
+		k.lists = [][]uint16{nil}
+	}
+	start, free := 0, 0
+	for i := range 3 {
+		start <<= classBits
+		if i < len(word) {
+			start |= int(classOf[word[i]])
+		} else {
+			free += classBits // any byte may follow, or none
+		}
+	}
+	for s := start; s < start+1<<free; s++ {
+		if k.byStart[s] == 0 {
+			k.byStart[s] = uint16(len(k.lists))
+			k.lists = append(k.lists, nil)
+		}
+		list := &k.lists[k.byStart[s]]
+		*list = append(*list, n)
+	}
+	return n
+}
+
+// find returns where the keywords are in text, in any case of their letters, and
+// which it has; nil if none.
+func (k *keywords) find(text string) (words []occurrence, has []bool) {
+	begin := func(start uint16, at int) {
+		for _, n := range k.lists[k.byStart[start]] {
+			if !hasPrefixFold(text[at:], k.list[n]) {
+				continue
+			}
+			if has == nil {
+				has = make([]bool, len(k.list))
+			}
+			has[n] = true
+			words = append(words, occurrence{n, at})
+		}
+	}
+	start := uint16(0)
+	for i := range len(text) {
+		start = (start<<classBits | classOf[text[i]]) % uint16(len(k.byStart))
+		if k.byStart[start] != 0 {
+			begin(start, i-2)
+		}
+	}
+	for i := range 2 { // the last two bytes begin a word too
+		start = start << classBits % uint16(len(k.byStart))
+		if k.byStart[start] != 0 {
+			begin(start, len(text)-2+i)
+		}
+	}
+	return words, has
+}
+
+// hasPrefixFold reports whether s begins with prefix, which is in lower case,
+// whatever the case of the ASCII letters of s.
+func hasPrefixFold(s, prefix string) bool {
+	if len(s) < len(prefix) {
+		return false
+	}
+	for i := range len(prefix) {
+		c := s[i]
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != prefix[i] {
+			return false
+		}
+	}
+	return true
+}
