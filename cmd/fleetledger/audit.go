@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,11 +21,13 @@ import (
 	"fleetledger/events"
 	"fleetledger/events/pebblelog"
 	"fleetledger/events/seal"
+	"fleetledger/projections/sqlview"
 )
 
 func (a *app) auditCommand() *cobra.Command {
 	var fleet string
-	var checkpoints, keys, witnessTexts []string
+	var checkpoints, witnessTexts []string
+	var terms auditTerms
 	var live bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -40,6 +43,10 @@ there. With --server it reads everything over HTTP and trusts nothing of it: the
 checkpoint, every leaf, payload and tile. With neither, or with --live, it asks the
 server to audit itself, which compares its live projections too. Each finding names
 its position. Exit code 0 means that there is none.
+
+With --data and --view the fleet's view, which answers memory, tried and sql, is made
+anew from the record in a temporary folder and compared row by row. That takes several
+times as long as the rest.
 
 Whoever holds the log may have written all of it anew, keys included. Give the key
 that you trust with --key, and checkpoints that you have kept elsewhere with
@@ -60,29 +67,34 @@ established.`),
 			switch {
 			case offline && live:
 				return misused("--live asks a server, and --data audits a directory")
-			case !offline && !remote && len(checkpoints)+len(keys)+len(witnessTexts) > 0:
+			case terms.view && !offline:
+				return misused("--view compares the view of a directory: give it with --data")
+			case !offline && !remote && len(checkpoints)+len(terms.keys)+len(witnessTexts) > 0:
 				return misused("--checkpoint, --key and --witness are for an audit that trusts nobody: with --data, or with --server and without --live")
 			case timeout <= 0:
 				return misused("--timeout %v: some time is needed", timeout)
 			}
-			for _, key := range keys {
+			for _, key := range terms.keys {
 				if _, err := seal.VerifierOrigin(key); err != nil {
 					return misused("--key: %v", err)
 				}
 			}
-			witnesses, err := witnessKeys(witnessTexts)
-			if err != nil {
+			var err error
+			if terms.witnesses, err = witnessKeys(witnessTexts); err != nil {
+				return err
+			}
+			if err := terms.read(checkpoints); err != nil {
 				return err
 			}
 			ask := a.auditServer
 			if remote {
 				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
-					return a.auditRemote(cmd, checkpoints, keys, witnesses, timeout)
+					return a.auditRemote(cmd, terms, timeout)
 				}
 			}
 			if offline {
 				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
-					return a.auditData(cmd.Context(), fleet, checkpoints, keys, witnesses)
+					return a.auditData(cmd.Context(), fleet, terms)
 				}
 			}
 			raw, err := ask(cmd)
@@ -94,11 +106,32 @@ established.`),
 	}
 	cmd.Flags().StringVar(&fleet, "fleet", defaultFleet, "with --data: which fleet")
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "with --data or --server: a file with an earlier checkpoint to hold the record to; may be repeated")
-	cmd.Flags().StringArrayVar(&keys, "key", nil, "with --data or --server: a verifier key that you trust; no other counts then but those that it leads to; may be repeated")
+	cmd.Flags().StringArrayVar(&terms.keys, "key", nil, "with --data or --server: a verifier key that you trust; no other counts then but those that it leads to; may be repeated")
 	cmd.Flags().StringArrayVar(&witnessTexts, "witness", nil, "with --data or --server: the key of a witness that you trust, NAME+HASH+KEY; may be repeated")
+	cmd.Flags().BoolVar(&terms.view, "view", false, "with --data: compare the view, row by row, with one made anew")
 	cmd.Flags().BoolVar(&live, "live", false, "with --server: have the server audit itself")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "with --server: how long one answer may take")
 	return cmd
+}
+
+// auditTerms are what an audit that trusts nobody goes by.
+type auditTerms struct {
+	checkpoints [][]byte // signed, kept elsewhere
+	keys        []string
+	witnesses   []seal.WitnessKey
+	view        bool // it is compared too
+}
+
+// read reads the files with checkpoints.
+func (t *auditTerms) read(checkpoints []string) error {
+	for _, name := range checkpoints {
+		signed, err := os.ReadFile(name)
+		if err != nil {
+			return err
+		}
+		t.checkpoints = append(t.checkpoints, signed)
+	}
+	return nil
 }
 
 // auditServer has the server audit itself, and returns its report.
@@ -148,7 +181,7 @@ func (a *app) auditServer(cmd *cobra.Command) (jsontext.Value, error) {
 }
 
 // auditData audits the log of a fleet in the data directory.
-func (a *app) auditData(ctx context.Context, fleet string, checkpoints, keys []string, witnesses []seal.WitnessKey) (jsontext.Value, error) {
+func (a *app) auditData(ctx context.Context, fleet string, terms auditTerms) (jsontext.Value, error) {
 	if err := existingData(a.data); err != nil {
 		return nil, err
 	}
@@ -162,42 +195,71 @@ func (a *app) auditData(ctx context.Context, fleet string, checkpoints, keys []s
 	if len(names) > 1 && !a.json {
 		printer{a.err}.f("only fleet %s is audited; there are: %s\n", fleet, strings.Join(names, ", "))
 	}
-	report, err := a.auditFleet(ctx, fleet, checkpoints, keys, witnesses)
+	report, err := a.auditFleet(ctx, fleet, terms)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(report)
 }
 
-// findingIndex is the kind of a finding about an index, which audit.Run does not
-// see; findingFleet one about whose log it is.
+// Kinds of findings which audit.Run does not see: about an index, about whose log it is,
+// about the view.
 const (
 	findingIndex = "index"
 	findingFleet = "fleet"
+	findingView  = "view"
 )
 
 // auditFleet audits the log of a fleet in the data directory.
-func (a *app) auditFleet(ctx context.Context, fleet string, checkpoints, keys []string, witnesses []seal.WitnessKey) (audit.Report, error) {
-	var earlier [][]byte
-	for _, name := range checkpoints {
-		signed, err := os.ReadFile(name)
-		if err != nil {
-			return audit.Report{}, err
-		}
-		earlier = append(earlier, signed)
+func (a *app) auditFleet(ctx context.Context, fleet string, terms auditTerms) (audit.Report, error) {
+	report, err := a.auditLog(ctx, a.data, fleet, terms)
+	if err == nil && terms.view {
+		err = a.auditView(ctx, fleet, &report)
 	}
-	report, err := a.auditLog(ctx, a.data, fleet, earlier, keys, witnesses)
 	if errors.Is(err, events.ErrLocked) {
 		return report, tryNext(fmt.Errorf("the data directory %s is in use by another process", a.data), "audit the server itself: fleetledger audit --server URL")
 	}
 	return report, err
 }
 
+// auditView compares the view of a fleet in the data directory with one made anew.
+func (a *app) auditView(ctx context.Context, fleet string, report *audit.Report) (err error) {
+	if !report.OK {
+		report.Add(audit.Finding{Kind: audit.Undetermined, Position: report.To, Detail: "the view is not compared: the log that it is made from is not sound"})
+		return nil
+	}
+	log, err := pebblelog.OpenReadOnly(fleetDir(a.data, fleet), pebblelog.Options{Fleet: fleet, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, log.Close()) }()
+	note := a.newProgress("view made of")
+	defer note.end()
+	begun := a.now()
+	c, err := sqlview.Compare(ctx, log, filepath.Join(fleetDir(a.data, fleet), viewName), func(p events.Position) { note.at(uint64(p), uint64(log.Durable())) })
+	if err != nil {
+		return fmt.Errorf("compare the view: %w", err)
+	}
+	note.end()
+	switch {
+	case c.Skipped != "":
+		printer{a.err}.f("the view is not compared: a start makes it again anyway: %s\n", c.Skipped)
+	case c.File == "":
+		printer{a.err}.f("the view is not compared: there is none; a start makes it\n")
+	}
+	for _, d := range c.Differences {
+		report.Add(audit.Finding{Kind: findingView, Position: d.Position, Detail: d.Detail, Expected: d.Log, Actual: d.File})
+	}
+	report.ViewRowsCompared = c.Rows
+	report.ElapsedMS += a.now().Sub(begun).Milliseconds()
+	return nil
+}
+
 // auditHeap is what the heap of an audit may have before garbage is collected, in bytes.
 const auditHeap = 256 << 20
 
 // auditLog reads the log of a fleet past whatever is damaged in it.
-func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte, keys []string, witnesses []seal.WitnessKey) (audit.Report, error) {
+func (a *app) auditLog(ctx context.Context, dir, fleet string, terms auditTerms) (audit.Report, error) {
 	roomyHeap(auditHeap)
 	note := a.newProgress("audited")
 	defer note.end()
@@ -236,9 +298,9 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, earlier [][]byte,
 	if err != nil {
 		return audit.Report{}, err
 	}
-	checkpoints = append(checkpoints, earlier...)
+	checkpoints = append(checkpoints, terms.checkpoints...)
 	report, err := audit.Run(ctx, source, audit.Options{
-		Progress: func(done events.Position) { note.at(uint64(done), 0) }, Checkpoints: checkpoints, Keys: keys, Witnesses: witnesses,
+		Progress: func(done events.Position) { note.at(uint64(done), 0) }, Checkpoints: checkpoints, Keys: terms.keys, Witnesses: terms.witnesses,
 	})
 	if err != nil {
 		return report, err
@@ -273,6 +335,7 @@ func (a *app) showReport(raw jsontext.Value) error {
 		ProjectionsCompared int             `json:"projections_compared"`
 		CheckpointsVerified int             `json:"checkpoints_verified"`
 		HeadsVerified       int             `json:"heads_verified"`
+		ViewRowsCompared    int             `json:"view_rows_compared"`
 		Witnessed           audit.Witnessed `json:"witnessed"`
 		Findings            []struct {
 			Kind     string         `json:"kind"`
@@ -302,6 +365,9 @@ func (a *app) showReport(raw jsontext.Value) error {
 		p.f("  %s, positions %d to %d, in %s\n", count(r.Events, "event"), r.From, r.To, elapsed(r.ElapsedMS))
 		p.f("  %s decided again, %s compared, %s and %s verified, %s erased\n", count(r.DecisionsRederived, "decision"),
 			count(r.ProjectionsCompared, "projection"), count(r.CheckpointsVerified, "checkpoint"), count(r.HeadsVerified, "root"), count(r.Erased, "payload"))
+		if r.ViewRowsCompared > 0 {
+			p.f("  %s of the view compared\n", count(r.ViewRowsCompared, "row"))
+		}
 		tellWitnessed(p, r.Witnessed)
 		for _, f := range r.Findings {
 			p.f("position %d: %s: %s", f.Position, f.Kind, f.Detail)

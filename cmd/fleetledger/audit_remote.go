@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"net/url"
-	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -29,20 +29,11 @@ const findingTile = "tile"
 
 // auditRemote reads everything that a server has of its log, and trusts none of it:
 // the checkpoint, the leaves, the payloads and the tiles.
-func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, witnesses []seal.WitnessKey, timeout time.Duration) (jsontext.Value, error) {
+func (a *app) auditRemote(cmd *cobra.Command, terms auditTerms, timeout time.Duration) (jsontext.Value, error) {
 	c, err := a.client(cmd)
 	if err != nil {
 		return nil, err
 	}
-	var earlier [][]byte
-	for _, name := range checkpoints {
-		signed, err := os.ReadFile(name)
-		if err != nil {
-			return nil, err
-		}
-		earlier = append(earlier, signed)
-	}
-	roomyHeap(auditHeap)
 	ctx := cmd.Context()
 	r := &remoteLog{client: c, timeout: timeout, tiles: ownTiles{full: map[string][]byte{}}}
 	signed, err := r.get(ctx, "/log/checkpoint", nil)
@@ -58,7 +49,7 @@ func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, witnes
 	defer note.end()
 	report, err := audit.Run(ctx, r.records(ctx), audit.Options{
 		Progress:    func(done events.Position) { note.at(uint64(done), r.size) },
-		Checkpoints: append(earlier, signed), Keys: keys, Witnesses: witnesses,
+		Checkpoints: append(slices.Clone(terms.checkpoints), signed), Keys: terms.keys, Witnesses: terms.witnesses,
 		Behind: func() ([]byte, iter.Seq2[events.Stored, error], error) { return r.behind(ctx) },
 	})
 	if err != nil {
@@ -70,7 +61,7 @@ func (a *app) auditRemote(cmd *cobra.Command, checkpoints, keys []string, witnes
 	for _, f := range r.wrong {
 		report.Add(f)
 	}
-	if len(keys) == 0 && !a.json {
+	if len(terms.keys) == 0 && !a.json {
 		printer{a.err}.f("no --key was given: the signatures are checked by the keys that the log itself names\n")
 	}
 	return json.Marshal(report)

@@ -34,6 +34,9 @@ type Report struct {
 	// HeadsVerified counts the roots over the heads of all streams that came out the
 	// same when they were made again.
 	HeadsVerified int `json:"heads_verified"`
+	// ViewRowsCompared counts the rows of the SQL view that are what the log gives, if
+	// the caller compared it.
+	ViewRowsCompared int `json:"view_rows_compared"`
 	// Witnessed is what cosignatures of witnesses show.
 	Witnessed Witnessed `json:"witnessed"`
 	// Findings are bounded by MaxFindings; FindingsOmitted counts the rest.

@@ -253,7 +253,12 @@ func (v *View) build(ctx context.Context, path string) (*store, error) {
 	if err != nil {
 		return nil, errors.Join(err, removeStore(path))
 	}
-	err = v.fill(ctx, s)
+	err = s.fill(ctx, v.log, func(p events.Position) {
+		v.mu.Lock()
+		v.building.position = p
+		v.wake()
+		v.mu.Unlock()
+	})
 	if err == nil {
 		err = s.finish()
 	}
@@ -263,17 +268,18 @@ func (v *View) build(ctx context.Context, path string) (*store, error) {
 	return s, nil
 }
 
-// fill folds the whole log into a new store. The log is read and decoded beside it.
-func (v *View) fill(ctx context.Context, s *store) error {
+// fill folds the whole log into a new store, and calls at with how far it is. The log
+// is read and decoded beside it.
+func (s *store) fill(ctx context.Context, log events.Log, at func(events.Position)) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	batches := make(chan []decoded, 1)
 	var failed error // of the reading; read once batches is closed
 	go func() {
 		defer close(batches)
-		for position := events.Position(0); position < v.log.Durable(); {
+		for position := events.Position(0); position < log.Durable(); {
 			var batch []decoded
-			if batch, failed = readBatch(ctx, v.log, position, fillEvents); failed != nil {
+			if batch, failed = readBatch(ctx, log, position, fillEvents); failed != nil {
 				return
 			}
 			position = batch[len(batch)-1].Header.Position
@@ -294,10 +300,7 @@ func (v *View) fill(ctx context.Context, s *store) error {
 			stop()
 			continue
 		}
-		v.mu.Lock()
-		v.building.position = batch[len(batch)-1].Header.Position
-		v.wake()
-		v.mu.Unlock()
+		at(batch[len(batch)-1].Header.Position)
 	}
 	if err != nil {
 		return err

@@ -101,7 +101,11 @@ func (s *store) finish() error {
 }
 
 // errStale says why a file is made again.
-type errStale struct{ why string }
+type errStale struct {
+	why string
+	// wrong is true if this log, and this program, never left such a file.
+	wrong bool
+}
 
 func (e *errStale) Error() string { return e.why }
 
@@ -151,15 +155,15 @@ func (s *store) check(ctx context.Context, log events.Log) error {
 	var complete bool
 	row := s.write.QueryRowContext(ctx, `SELECT version, position, first, last, complete FROM view`)
 	if err := row.Scan(&v, &position, &first, &last, &complete); err != nil {
-		return &errStale{"it cannot be read: " + err.Error()}
+		return &errStale{"it cannot be read: " + err.Error(), true}
 	}
 	switch {
 	case v != version:
-		return &errStale{fmt.Sprintf("it has version %d, not %d", v, version)}
+		return &errStale{fmt.Sprintf("it has version %d, not %d", v, version), false}
 	case !complete:
-		return &errStale{"it was never finished"}
+		return &errStale{"it was never finished", false}
 	case position > log.Durable():
-		return &errStale{fmt.Sprintf("it knows of position %d, the log ends at %d", position, log.Durable())}
+		return &errStale{fmt.Sprintf("it knows of position %d, the log ends at %d", position, log.Durable()), true}
 	}
 	for _, at := range []struct {
 		position events.Position
@@ -173,7 +177,7 @@ func (s *store) check(ctx context.Context, log events.Log) error {
 			return err
 		}
 		if hash != at.hash {
-			return &errStale{fmt.Sprintf("it was folded from another log: position %d differs", at.position)}
+			return &errStale{fmt.Sprintf("it was folded from another log: position %d differs", at.position), true}
 		}
 	}
 	return nil
@@ -207,7 +211,7 @@ func openFile(path, pragmas string) (*store, error) {
 	}
 	s.write.SetMaxOpenConns(1)
 	if err := s.write.Ping(); err != nil {
-		return nil, errors.Join(&errStale{"it cannot be opened: " + err.Error()}, s.write.Close())
+		return nil, errors.Join(&errStale{"it cannot be opened: " + err.Error(), true}, s.write.Close())
 	}
 	s.read, err = sql.Open("sqlite", dataSource(path, "mode=ro&_pragma=query_only(ON)&_pragma=cache_size(-8192)&_pragma=busy_timeout(5000)"))
 	if err != nil {

@@ -117,18 +117,11 @@ func (v *View) removeTemp() error {
 
 // find opens the newest file that can be trusted, and removes all others.
 func (v *View) find(ctx context.Context) error {
-	entries, err := os.ReadDir(v.dir)
+	numbers, err := storesIn(v.dir)
 	if err != nil {
-		return fmt.Errorf("the view: %w", err)
+		return err
 	}
-	var numbers []int
-	for _, e := range entries {
-		if n := storeNumber(e.Name()); n > 0 {
-			numbers = append(numbers, n)
-		}
-	}
-	slices.Sort(numbers)
-	for _, n := range slices.Backward(slices.Compact(numbers)) {
+	for _, n := range slices.Backward(numbers) {
 		v.number = max(v.number, n)
 		path := v.path(n)
 		if v.current == nil {
