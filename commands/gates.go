@@ -102,45 +102,15 @@ func (l *Ledger) Gate(ctx context.Context, id string, at events.Position) (Dispo
 	if err := l.readable(ctx); err != nil {
 		return Disposition{}, err
 	}
-	if task, ok := taskOfGate(id); ok {
-		t, err := projections.LoadTask(ctx, l.log, task, at)
-		if err != nil {
-			return Disposition{}, err
-		}
-		if t == nil {
-			return Disposition{}, missing
-		}
-		i := slices.IndexFunc(t.Gates, func(g projections.TaskGate) bool { return g.GateID == id })
-		if i < 0 {
-			return Disposition{}, missing
-		}
-		rec, err := l.Records(ctx, t.Position, t.Position)
-		if err != nil {
-			return Disposition{}, err
-		}
-		g := t.Gates[i]
-		return Disposition{Task: task, Record: rec[0], Decided: events.GateDecided{GateID: id, Decision: g.Decision, Machine: g.Machine}}, nil
-	}
-	pos, err := l.log.FindID(ctx, id)
+	d, err := l.decidedGate(ctx, id, at)
 	if err != nil {
-		return Disposition{}, err
-	}
-	if pos == 0 || at != 0 && pos > at {
-		return Disposition{}, missing
-	}
-	recs, err := l.Records(ctx, pos, pos)
-	if err != nil {
-		return Disposition{}, err
-	}
-	d := Disposition{Record: recs[0]}
-	if recs[0].Header.Type != (events.GateDecided{}).Kind() {
-		return d, missing
-	}
-	if d.Decided, err = events.DecodeAs[events.GateDecided](recs[0]); err != nil {
 		return d, err
 	}
+	if d.Record.Header.Position == 0 {
+		return l.legGate(ctx, id, at, missing)
+	}
 	if d.Decided.Machine != "" {
-		d.Task, _ = entityOf(recs[0].Header.Stream)
+		d.Task, _ = entityOf(d.Record.Header.Stream)
 		t, err := projections.LoadTask(ctx, l.log, d.Task, at)
 		if err != nil {
 			return d, err
@@ -148,9 +118,51 @@ func (l *Ledger) Gate(ctx context.Context, id string, at events.Position) (Dispo
 		d.Approval = t.Approval
 		return d, nil
 	}
-	if d.Alone, err = projections.LoadGate(ctx, l.log, recs[0].Header.Stream, at); err != nil {
+	if d.Alone, err = projections.LoadGate(ctx, l.log, d.Record.Header.Stream, at); err != nil {
 		return d, err
 	}
 	d.Approval = d.Alone.Approval
 	return d, nil
+}
+
+// decidedGate finds the gate that has an event of this id, up to position at (0: now);
+// there is no record if none has.
+func (l *Ledger) decidedGate(ctx context.Context, id string, at events.Position) (d Disposition, err error) {
+	pos, err := l.log.FindID(ctx, id)
+	if err != nil || pos == 0 || at != 0 && pos > at {
+		return d, err
+	}
+	recs, err := l.Records(ctx, pos, pos)
+	if err != nil || recs[0].Header.Type != (events.GateDecided{}).Kind() {
+		return d, err
+	}
+	d.Record = recs[0]
+	d.Decided, err = events.DecodeAs[events.GateDecided](recs[0])
+	return d, err
+}
+
+// legGate is the gate of a target that was allowed at once, which the submission of
+// its task tells of.
+func (l *Ledger) legGate(ctx context.Context, id string, at events.Position, missing error) (Disposition, error) {
+	task, ok := taskOfGate(id)
+	if !ok {
+		return Disposition{}, missing
+	}
+	t, err := projections.LoadTask(ctx, l.log, task, at)
+	if err != nil {
+		return Disposition{}, err
+	}
+	if t == nil {
+		return Disposition{}, missing
+	}
+	i := slices.IndexFunc(t.Gates, func(g projections.TaskGate) bool { return g.GateID == id })
+	if i < 0 {
+		return Disposition{}, missing
+	}
+	rec, err := l.Records(ctx, t.Position, t.Position)
+	if err != nil {
+		return Disposition{}, err
+	}
+	g := t.Gates[i]
+	return Disposition{Task: task, Record: rec[0], Decided: events.GateDecided{GateID: id, Decision: g.Decision, Machine: g.Machine}}, nil
 }

@@ -8,7 +8,8 @@ import (
 // The gate of a target that is allowed at once has no event of its own: the task's
 // submission tells of it. So that whoever knows the gate finds the task, its id is
 // made from the task's: of a task's UUIDv7 the tenth byte is 0, and its gates have
-// the same id but for that byte, the number of the target, and the version, 8.
+// the same id but for that byte, the number of the target from 1 on. Older logs have
+// gates of version 8 too, numbered from 0.
 const (
 	versionAt, tenthAt = 14, 21 // in the text of a UUID
 	uuidLen            = 36
@@ -25,19 +26,20 @@ func taskID(id string) string {
 // legGateID is the id of the gate of a task's target i, from 0, if it is allowed at
 // once.
 func legGateID(task string, i int) string {
-	if i > 0xff {
+	if i >= 0xff {
 		panic("bug: a task has more targets than gates have numbers")
 	}
-	return fmt.Sprintf("%s8%s%02x%s", task[:versionAt], task[versionAt+1:tenthAt], i, task[tenthAt+2:])
+	return fmt.Sprintf("%s%02x%s", task[:tenthAt], i+1, task[tenthAt+2:])
 }
 
-// taskOfGate is the task that tells of a gate if any does; ok is false for an id that
-// legGateID does not make.
+// taskOfGate is the task that tells of a gate, if that is the gate of a target; ok is
+// false for an id that cannot be. A gate that stands alone may have an id like it.
 func taskOfGate(gate string) (task string, ok bool) {
-	if len(gate) != uuidLen || gate[versionAt] != '8' {
+	if len(gate) != uuidLen {
 		return "", false
 	}
-	if _, err := strconv.ParseUint(gate[tenthAt:tenthAt+2], 16, 8); err != nil {
+	n, err := strconv.ParseUint(gate[tenthAt:tenthAt+2], 16, 8)
+	if version := gate[versionAt]; err != nil || version != '8' && (version != '7' || n == 0) {
 		return "", false
 	}
 	return gate[:versionAt] + "7" + gate[versionAt+1:tenthAt] + "00" + gate[tenthAt+2:], true

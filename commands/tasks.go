@@ -154,10 +154,15 @@ func (c SubmitTask) check(v view) error {
 			bad = append(bad, problem(path, "MACHINE_SUSPENDED", "machine %s is suspended", m))
 		}
 	}
-	for name := range c.Env {
+	for name, value := range c.Env {
 		if !validVariable(name) {
 			bad = append(bad, badVariable("/env", name))
+		} else if strings.ContainsRune(value, 0) {
+			bad = append(bad, problem("/env", "NUL", "the value of a variable cannot hold the byte 0"))
 		}
+	}
+	if strings.ContainsRune(c.Cwd, 0) {
+		bad = append(bad, problem("/cwd", "NUL", "the name of a directory cannot hold the byte 0"))
 	}
 	for _, name := range c.EnvFrom {
 		if !validVariable(name) {

@@ -421,7 +421,12 @@ func TestGatesOfSettledTasks(t *testing.T) {
 			t.Errorf("the gate of %s is spent with %v", m, err)
 		}
 	}
-	none := "00000000-0000-8000-8007" + tk.Gates[0].GateID[23:]
+	// What an agent names like the gate does not stand before it.
+	w.ok(w.AppendExt(w.ctx(), as("ana"), []commands.ExtEvent{{ID: tk.Gates[0].GateID, Type: "ext.note", Stream: "ext-a", Body: events.Ext{Source: "/t"}}}))
+	if g, err := w.Gate(w.ctx(), tk.Gates[0].GateID, 0); err != nil || g.Task != tk.ID {
+		t.Errorf("beside an event of its id, the gate is %+v: %v", g, err)
+	}
+	none := "00000000-0000-7000-8007" + tk.Gates[0].GateID[23:]
 	if _, err := w.Gate(w.ctx(), none, 0); outcome(err) != "GATE_NOT_FOUND" {
 		t.Errorf("gate %s is answered with %v", none, err)
 	}

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"strconv"
 	"time"
 
 	"fleetledger/commands"
@@ -49,7 +48,7 @@ func (c *call) heartbeat(none) (heartbeatReply, error) {
 
 // attempt is the number of the attempt that the path names.
 func (c *call) attempt() (int, error) {
-	n, err := strconv.ParseUint(c.path("n"), 10, 31)
+	n, err := digits(c.path("n"), 31)
 	if err != nil || n == 0 {
 		return 0, malformed("ATTEMPT_INVALID", "%+q is not the number of an attempt: they are 1, 2, 3, ...", c.path("n"))
 	}

@@ -221,7 +221,7 @@ func (c *call) ifMatch() (*events.Revision, error) {
 	}
 	text, opened := strings.CutPrefix(given[0], `"`)
 	text, closed := strings.CutSuffix(text, `"`)
-	n, err := strconv.ParseUint(text, 10, 64)
+	n, err := digits(text, 64)
 	if err != nil || !opened || !closed || len(given) > 1 {
 		return nil, malformed("IF_MATCH_INVALID", `the header If-Match is not one revision in quotes such as "12"`)
 	}

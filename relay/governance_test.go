@@ -59,7 +59,7 @@ func TestSimulate(t *testing.T) {
 		code   string
 	}{
 		`{}`:                                      {400, "INVALID_FIELDS"},
-		`{"action":"deploy.prod"}`:                {400, "INVALID_FIELDS"},
+		`{"actor":"cy"}`:                          {400, "INVALID_FIELDS"},
 		`{"action":"deploy.prod","actor":"xx"}`:   {404, "ACTOR_NOT_FOUND"},
 		`{"action":"*","actor":"ana"}`:            {422, "INVALID"},
 		`{"history":true,"rules":[{"action":7}]}`: {422, "RULE_MALFORMED"},
@@ -72,6 +72,9 @@ func TestSimulate(t *testing.T) {
 	one := `{"action":"deploy.prod","actor":"cy","rules":[{"action":"deploy.prod","min_level":70}]}`
 	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/gates/simulate", one) }).want(200).
 		has("one.in_force.verdict", "allow", "one.proposed.verdict", "needs_approval", "one.differs", "true", "history", "<nil>")
+	f.unchanged(func() answer {
+		return f.do("ana", "POST", "/v1/gates/simulate", `{"action":"deploy.prod"}`)
+	}).want(200).has("one.in_force.actor", "ana", "one.in_force.verdict", "needs_approval")
 	// A list of one rule denies whatever else was ever decided.
 	all := f.unchanged(func() answer {
 		return f.do("ana", "POST", "/v1/gates/simulate", `{"history":true,"limit":2,"rules":[{"action":"deploy.prod","min_level":50}]}`)

@@ -58,6 +58,11 @@ func invalidFields(problems ...events.Problem) error {
 	return malformed("INVALID_FIELDS", "the body is JSON, but not as this path takes it").with("problems", problems)
 }
 
+// impossible refuses a body whose values cannot be, as the commands do.
+func impossible(problems ...events.Problem) error {
+	return &problem{status: http.StatusUnprocessableEntity, code: "INVALID", detail: "the command has values that cannot be", facts: facts{"problems": problems}}
+}
+
 // classStatus is the status of each class of refusals.
 var classStatus = map[commands.Class]int{
 	commands.Malformed:   http.StatusBadRequest,

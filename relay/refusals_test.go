@@ -160,6 +160,12 @@ func TestBadInput(t *testing.T) {
 		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"timeout_s":-1}`, 422, "INVALID", nil},
 		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"timeout_s":1.5}`, 400, "INVALID_FIELDS", nil},
 		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"attempts":101}`, 422, "INVALID", nil},
+		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"attempts":0}`, 422, "INVALID", nil},
+		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"attempts":null}`, 400, "INVALID_FIELDS", nil},
+		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1","m2"],"quorum":0}`, 422, "INVALID", nil},
+		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"quorum":null}`, 400, "INVALID_FIELDS", nil},
+		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"env":{"A":"b\u0000"}}`, 422, "INVALID", nil},
+		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"cwd":"b\u0000"}`, 422, "INVALID", nil},
 		{"ana", "POST /v1/tasks", `{"argv":["ls"],"targets":["m1"],"env":{"A=B":"c"}}`, 422, "INVALID", nil},
 		{"ana", "POST /v1/tasks", `{"argv":[` + words(257, "a") + `],"targets":["m1"]}`, 413, "ARGV_TOO_LARGE", nil},
 		{"ana", "POST /v1/tasks", `{"argv":[` + words(1, strings.Repeat("a", 32<<10+1)) + `],"targets":["m1"]}`, 413, "ARGV_TOO_LARGE", nil},
@@ -176,6 +182,7 @@ func TestBadInput(t *testing.T) {
 		{"m2", "POST /v1/tasks/" + waiting.text("task_id") + "/claim", `{"machine":"m2"}`, 409, "TASK_NOT_OPEN", nil},
 		{"m1", "POST /v1/tasks/" + open + "/attempts/1/heartbeat", "", 404, "ATTEMPT_NOT_FOUND", nil},
 		{"m1", "POST /v1/tasks/" + open + "/attempts/x/heartbeat", "", 400, "ATTEMPT_INVALID", nil},
+		{"m1", "POST /v1/tasks/" + claimed + "/attempts/01/heartbeat", "", 400, "ATTEMPT_INVALID", nil},
 		{"m1", "POST /v1/tasks/" + open + "/attempts/0/report", `{"envelope":` + envelope + `}`, 400, "ATTEMPT_INVALID", nil},
 		{"m2", "POST /v1/tasks/" + claimed + "/attempts/1/heartbeat", "", 403, "NOT_YOUR_LEG", nil},
 		{"m1", "POST /v1/tasks/" + done + "/attempts/1/heartbeat", "", 409, "ATTEMPT_ENDED", nil},
@@ -255,6 +262,8 @@ func TestBadInput(t *testing.T) {
 		{"ana", "POST /v1/gates", `{"action":"a","command":"` + strings.Repeat("a", 1<<20) + `"}`, 413, "BODY_TOO_LARGE", nil},
 		{"ana", "POST /v1/gates?at=1", `{"action":"a"}`, 400, "UNKNOWN_PARAMETER", nil},
 		{"ana", "GET /v1/tasks?limit=0", "", 400, "LIMIT_OUT_OF_RANGE", nil},
+		{"ana", "GET /v1/tasks?limit=05", "", 400, "LIMIT_OUT_OF_RANGE", nil},
+		{"ana", "GET /v1/tasks?at=01", "", 400, "PARAMETER_INVALID", nil},
 		{"ana", "GET /v1/tasks?limit=1001", "", 400, "LIMIT_OUT_OF_RANGE", nil},
 		{"ana", "GET /v1/tasks?limit=ten", "", 400, "LIMIT_OUT_OF_RANGE", nil},
 		{"ana", "GET /v1/tasks?limit=", "", 400, "LIMIT_OUT_OF_RANGE", nil},
@@ -326,6 +335,7 @@ func TestIdentity(t *testing.T) {
 	}
 	root := f.tokens["root"]
 	parts := strings.Split(root, "~")
+	head := f.do("root", "GET", "/v1/limits", "").want(200).header.Get("Ledger-Position")
 	for _, c := range []struct {
 		name, code string
 		header     []string
@@ -343,7 +353,7 @@ func TestIdentity(t *testing.T) {
 		{"unknown fleet", "TOKEN_UNKNOWN", []string{"Bearer nowhere~" + parts[1] + "~" + parts[2]}},
 	} {
 		a := ask(c.header...)
-		if a.status != 401 || a.text("code") != c.code || a.header.Get("WWW-Authenticate") != "Bearer" || a.header.Get("Ledger-Position") != "" {
+		if a.status != 401 || a.text("code") != c.code || a.header.Get("WWW-Authenticate") != "Bearer" || a.header.Get("Ledger-Position") != head {
 			t.Errorf("%s: %d %s %v", c.name, a.status, a.body, a.header)
 		}
 	}

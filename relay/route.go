@@ -263,12 +263,22 @@ func (c *call) q(name string) string {
 	return c.query.Get(name)
 }
 
+// digits reads a number from 0 on, in the one form that it has: without sign and
+// without zeros before it.
+func digits(s string, bits int) (uint64, error) {
+	n, err := strconv.ParseUint(s, 10, bits)
+	if err == nil && len(s) > 1 && s[0] == '0' {
+		return 0, strconv.ErrSyntax
+	}
+	return n, err
+}
+
 // position is a parameter that is a position; ok is false if it is absent.
 func (c *call) position(name string) (p events.Position, ok bool, err error) {
 	if !c.query.Has(name) {
 		return 0, false, nil
 	}
-	n, err := strconv.ParseUint(c.query.Get(name), 10, 64)
+	n, err := digits(c.query.Get(name), 64)
 	if err != nil {
 		return 0, false, parameterInvalid(name, fmt.Sprintf("is %+q: a position is an integer in digits", c.query.Get(name)))
 	}
@@ -345,7 +355,7 @@ func (c *call) limit() (int, error) {
 	if !c.query.Has("limit") {
 		return defaultLimit, nil
 	}
-	n, err := strconv.ParseUint(c.query.Get("limit"), 10, 32)
+	n, err := digits(c.query.Get("limit"), 32)
 	if err != nil || n < 1 || n > maxLimit {
 		return 0, malformed("LIMIT_OUT_OF_RANGE", "limit is %+q: it is an integer from 1 to %d", c.query.Get("limit"), maxLimit).with("limit", maxLimit)
 	}
@@ -461,6 +471,10 @@ var (
 	noSniff = []string{"nosniff"}
 )
 
+// standardFleet is the one whose position is told to whom nobody knows: /readyz tells
+// it to everybody.
+const standardFleet = "default"
+
 // headers sets what every answer carries. The position is read last, so that it
 // covers what the answer tells of; what a view answers is as of the view's.
 func (c *call) headers(contentType string) {
@@ -472,11 +486,12 @@ func (c *call) headers(contentType string) {
 		h["Cache-Control"] = noStore
 	}
 	h["X-Content-Type-Options"] = noSniff
-	if c.ledger != nil {
-		position := c.folded
-		if position == 0 {
-			position = c.ledger.Log().Durable()
-		}
-		h.Set("Ledger-Position", strconv.FormatUint(uint64(position), 10))
+	ledger, position := c.ledger, c.folded
+	if ledger == nil {
+		ledger = c.fleets[standardFleet]
 	}
+	if position == 0 && ledger != nil {
+		position = ledger.Log().Durable()
+	}
+	h.Set("Ledger-Position", strconv.FormatUint(uint64(position), 10))
 }

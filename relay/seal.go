@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 
 	"fleetledger/events"
 	"fleetledger/events/seal"
@@ -66,7 +65,7 @@ func (c *call) getProof() error {
 	if err != nil {
 		return err
 	}
-	p, err := strconv.ParseUint(c.path("position"), 10, 64)
+	p, err := digits(c.path("position"), 64)
 	if err != nil || p == 0 {
 		return malformed("POSITION_MALFORMED", "%+q is no position: it is an integer in digits, from 1 on", c.path("position"))
 	}

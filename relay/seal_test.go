@@ -219,6 +219,7 @@ func TestSealRefusals(t *testing.T) {
 		"/log/checkpoint?size=1":          "400 UNKNOWN_PARAMETER",
 		"/v1/proofs/0":                    "400 POSITION_MALFORMED",
 		"/v1/proofs/x":                    "400 POSITION_MALFORMED",
+		"/v1/proofs/01":                   "400 POSITION_MALFORMED",
 		"/v1/proofs/-1":                   "400 POSITION_MALFORMED",
 		"/v1/proofs/301":                  "404 EVENT_NOT_FOUND",
 		"/v1/proofs/1?size=301":           "422 SIZE_IMPOSSIBLE",

@@ -17,7 +17,7 @@ type simulateBody struct {
 	Rules   []jsontext.Value `json:"rules,omitzero" doc:"The whole proposed list, in order; the rules in force if absent."`
 	History bool             `json:"history,omitzero" doc:"Decide every recorded decision again."`
 	Action  string           `json:"action,omitzero"`
-	Actor   string           `json:"actor,omitzero" doc:"Decide this action of this actor, as things stand."`
+	Actor   string           `json:"actor,omitzero" doc:"Decide this action of this actor, as things stand; the caller if absent."`
 	After   events.Position  `json:"after,omitzero" doc:"Leave out the decisions up to this position: the next_after of an answer before."`
 	Limit   *int             `json:"limit,omitzero" minimum:"1" maximum:"1000" doc:"At most so many differences are listed; 1000 if absent. All are counted."`
 
@@ -38,11 +38,11 @@ func (b *simulateBody) decodeBody(_ string, raw []byte) error {
 		}
 		b.proposed.MaxDifferences = *b.Limit
 	}
-	if (b.Action == "") != (b.Actor == "") {
-		return invalidFields(events.Problem{Path: "/action", Code: events.CodeRequired, Detail: "action and actor are asked about together"})
+	if b.Action == "" && b.Actor != "" {
+		return invalidFields(events.Problem{Path: "/action", Code: events.CodeRequired, Detail: "name the action that the actor is asked about"})
 	}
 	if b.Action == "" && !b.History {
-		return invalidFields(events.Problem{Path: "/history", Code: events.CodeRequired, Detail: "ask about the history, or about an action and an actor"})
+		return invalidFields(events.Problem{Path: "/history", Code: events.CodeRequired, Detail: "ask about the history, or about an action"})
 	}
 	if b.Rules == nil {
 		return nil
@@ -137,6 +137,9 @@ func (c *call) simulate() error {
 
 func (c *call) simulated(in simulateBody, progress func(events.Position)) (out simulateReply, err error) {
 	if in.Action != "" {
+		if in.Actor == "" {
+			in.Actor = c.token.Actor
+		}
 		inForce, proposed, err := c.ledger.SimulateOne(in.proposed, in.Action, in.Actor)
 		if err != nil {
 			return out, err

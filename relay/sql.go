@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math"
@@ -94,6 +95,9 @@ func sqlParams(raw []jsontext.Value) ([]any, error) {
 			if json.Unmarshal(v, &n) == nil {
 				out[i] = n
 				break
+			}
+			if !bytes.ContainsAny(v, ".eE") {
+				return nil, invalidFields(events.Problem{Path: fmt.Sprintf("/params/%d", i), Code: events.CodeOutOfRange, Detail: "the integer is beyond 64 bits; write it as a text, or with a fraction"})
 			}
 			var f float64
 			err = json.Unmarshal(v, &f)

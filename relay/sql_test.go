@@ -56,6 +56,7 @@ func TestSQL(t *testing.T) {
 		{`{"query":"SELECT 1","limit":0}`, 400, "LIMIT_OUT_OF_RANGE"},
 		{`{"query":"SELECT 1","limit":10001}`, 400, "LIMIT_OUT_OF_RANGE"},
 		{`{"query":"SELECT 1","params":[[]]}`, 400, "INVALID_FIELDS"},
+		{`{"query":"SELECT ?","params":[9223372036854775808]}`, 400, "INVALID_FIELDS"},
 		{`{"query":"SELECT 1","attach":"x"}`, 400, "INVALID_FIELDS"},
 		{`{}`, 400, "INVALID_FIELDS"},
 	} {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"sync"
 	"time"
 
@@ -55,7 +54,7 @@ func (c *call) resumeAfter() (events.Position, error) {
 		after, _, err := c.position("after")
 		return after, err
 	}
-	n, err := strconv.ParseUint(last[0], 10, 64)
+	n, err := digits(last[0], 64)
 	if err != nil || len(last) > 1 {
 		return 0, malformed("LAST_EVENT_ID_INVALID", "the header Last-Event-ID is %+q: ids of this stream are positions", last[0])
 	}

@@ -112,13 +112,20 @@ type submitBody struct {
 	Targets        []string          `json:"targets" doc:"Ids of machines."`
 	Mode           events.TaskMode   `json:"mode,omitzero" enum:"single,replicate,split" doc:"single for one target and replicate for more if absent."`
 	Parts          [][]string        `json:"parts,omitzero" doc:"One argv for each target, in mode split."`
-	Quorum         int               `json:"quorum,omitzero" doc:"So many replicas that exit 0 are enough."`
+	Quorum         *int              `json:"quorum,omitzero" minimum:"1" nullable:"false" doc:"So many replicas that exit 0 are enough."`
 	Cwd            string            `json:"cwd,omitzero"`
 	Env            map[string]string `json:"env,omitzero"`
 	EnvFrom        []string          `json:"env_from,omitzero" doc:"Names of variables that live on the machine."`
 	TimeoutSeconds int               `json:"timeout_s,omitzero" doc:"0 is no limit."`
-	Attempts       int               `json:"attempts,omitzero" doc:"How often a leg is offered at most; 1 if absent."`
+	Attempts       *int              `json:"attempts,omitzero" minimum:"1" nullable:"false" doc:"How often a leg is offered at most; 1 if absent."`
 	Tags           []string          `json:"tags,omitzero"`
+}
+
+func (b *submitBody) decodeBody(_ string, raw []byte) error {
+	if err := events.DecodeStrict(raw, b); err != nil {
+		return err
+	}
+	return refuseNull(raw, "quorum", "attempts")
 }
 
 // submitReply is the answer to a submission, built from its events.
@@ -141,10 +148,28 @@ func (r submitReply) httpStatus() int {
 }
 
 func (c *call) submitTask(in submitBody) (submitReply, error) {
-	res, err := c.ledger.SubmitTask(c.ctx(), c.caller, commands.SubmitTask{TaskCommand: events.TaskCommand{
-		Argv: in.Argv, Mode: in.Mode, Targets: in.Targets, Parts: in.Parts, Quorum: in.Quorum, Cwd: in.Cwd, Env: in.Env,
-		EnvFrom: in.EnvFrom, TimeoutSeconds: in.TimeoutSeconds, Attempts: in.Attempts, Tags: in.Tags,
-	}})
+	command := events.TaskCommand{
+		Argv: in.Argv, Mode: in.Mode, Targets: in.Targets, Parts: in.Parts, Cwd: in.Cwd, Env: in.Env,
+		EnvFrom: in.EnvFrom, TimeoutSeconds: in.TimeoutSeconds, Tags: in.Tags,
+	}
+	// To the command 0 is what was left out, which is not what was asked.
+	var bad []events.Problem
+	for _, n := range []struct {
+		name  string
+		given *int
+		to    *int
+	}{{"quorum", in.Quorum, &command.Quorum}, {"attempts", in.Attempts, &command.Attempts}} {
+		if n.given == nil {
+			continue
+		}
+		if *n.to = *n.given; *n.given == 0 {
+			bad = append(bad, events.Problem{Path: "/" + n.name, Code: events.CodeOutOfRange, Detail: "is from 1 on; leave it out for what is usual"})
+		}
+	}
+	if bad != nil {
+		return submitReply{}, impossible(bad...)
+	}
+	res, err := c.ledger.SubmitTask(c.ctx(), c.caller, commands.SubmitTask{TaskCommand: command})
 	_, rec, err := recorded[events.TaskSubmitted](res, err)
 	if err != nil {
 		return submitReply{}, err

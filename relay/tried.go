@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -137,7 +136,7 @@ func (c *call) triedBytes() (int, error) {
 	if !c.query.Has("max_bytes") {
 		return defaultTriedBytes, nil
 	}
-	n, err := strconv.ParseUint(c.query.Get("max_bytes"), 10, 32)
+	n, err := digits(c.query.Get("max_bytes"), 32)
 	if err != nil || n < minTriedBytes || n > maxTriedBytes {
 		return 0, parameterInvalid("max_bytes", fmt.Sprintf("is %+q: it is an integer from %d to %d", c.query.Get("max_bytes"), minTriedBytes, maxTriedBytes))
 	}
