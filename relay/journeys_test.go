@@ -269,6 +269,10 @@ func TestMemory(t *testing.T) {
 	f.do("bo", "POST", "/v1/memory", `{"imported_from":"atuin","record":{"argv":["ls"],`+strings.Replace(envelope, `"m1"`, `"elsewhere"`, 1)[1:]+`}`).want(201)
 	f.do("bo", "GET", "/v1/memory", "").want(200).has("items.0.imported_from", "atuin", "items.1.argv", "[echo it's]", "items.1.command", `echo 'it'\''s'`, "items.1.started_at", "2026-03-01T09:00:00.000000Z")
 	f.do("bo", "GET", "/v1/memory?machine=elsewhere", "").want(200).has("items.0.machine", "elsewhere")
+	within := `"record":{"argv":["ls"],"imported_from":"w2m",` + strings.Replace(envelope, `"m1"`, `"third"`, 1)[1:] + `}`
+	f.do("bo", "POST", "/v1/memory", `{`+within).want(201)
+	f.do("bo", "GET", "/v1/memory?machine=third", "").want(200).has("items.0.imported_from", "w2m")
+	f.do("bo", "POST", "/v1/memory", `{"imported_from":"atuin",`+within).want(422, "INVALID")
 	f.do("bo", "GET", "/v1/memory?machine=m1&at="+fmt.Sprint(a.get("receipt.position")), "").want(200).has("items.0.record_id", a.text("record_id"))
 	f.do("bo", "GET", "/v1/memory?machine=m1&at=25", "").want(404)
 	f.do("bo", "GET", "/v1/memory?machine=m2", "").want(404, "MEMORY_NOT_HERE").has("machine", "m2")

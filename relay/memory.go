@@ -11,7 +11,7 @@ import (
 
 type recordMemoryBody struct {
 	Record       recordBody `json:"record"`
-	ImportedFrom string     `json:"imported_from,omitzero" doc:"Where a record of another tool came from; without it the machine is the caller or the caller's parent."`
+	ImportedFrom string     `json:"imported_from,omitzero" doc:"The record's, given beside it."`
 }
 
 // recordBody is an envelope with what was run.
@@ -23,6 +23,8 @@ type recordBody struct {
 	Gate       string   `json:"gate,omitzero" enum:"allowed,offline" doc:"What let it begin: the gate gate_id, or, with no relay at hand, the machine's own allow-list."`
 	GateID     string   `json:"gate_id,omitzero" doc:"The caller's gate about task.submit.<machine>, which said allow or whose approval was spent."`
 	Conclusion *string  `json:"conclusion,omitzero" nullable:"true" doc:"Null, always: see POST /v1/conclusions."`
+	// ImportedFrom may stand here or beside the record.
+	ImportedFrom string `json:"imported_from,omitzero" doc:"Where a record of another tool came from; without it the machine is the caller or the caller's parent."`
 }
 
 // EnvelopeBody is envelopeBody under a name that can be embedded for all to see.
@@ -37,6 +39,11 @@ func (c *call) recordMemory(in recordMemoryBody) (recordMemoryReply, error) {
 	envelope, err := in.Record.envelope("/record")
 	if err != nil {
 		return recordMemoryReply{}, err
+	}
+	if in.ImportedFrom == "" {
+		in.ImportedFrom = in.Record.ImportedFrom
+	} else if in.Record.ImportedFrom != "" && in.Record.ImportedFrom != in.ImportedFrom {
+		return recordMemoryReply{}, impossible(events.Problem{Path: "/imported_from", Code: "CONTRADICTION", Detail: "differs from the record's: give it once"})
 	}
 	_, rec, err := recorded[events.MemoryRecorded](c.ledger.RecordMemory(c.ctx(), c.caller, commands.RecordMemory{
 		Record: events.MemoryRecord{

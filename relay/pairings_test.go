@@ -12,6 +12,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events/devicekey"
+	"fleetledger/projections"
 )
 
 // device is a paired device that signs as a test tells it to.
@@ -214,7 +215,7 @@ func TestSignedRequests(t *testing.T) {
 	d.do("POST", "/v1/gates", gate).want(200).has("verdict", "allow")
 	d.do("GET", "/v1/events?limit=2&stream=tokens", "").want(200)
 	d.do("GET", "/v1/rules", "", func(c *devicekey.Claims) { c.Host = "relay.example" }).want(200)
-	d.do("GET", "/v1/rules", "", func(c *devicekey.Claims) { c.Nonce = "" }).want(401, "SIGNATURE_EXPIRED") // just started
+	d.do("GET", "/v1/rules", "", func(c *devicekey.Claims) { c.Nonce = "" }).want(200) // just started, but just paired too
 
 	unchanged := func(a func() answer) answer { t.Helper(); return f.unchanged(a) }
 	for _, c := range []struct {
@@ -276,11 +277,14 @@ func TestSignedRequests(t *testing.T) {
 func TestSignaturesOverARestart(t *testing.T) {
 	f := newFleet(t)
 	d := f.pair()
+	// The first that a device ever signs needs no nonce: nobody saw one before.
+	d.do("GET", "/v1/rules", "", func(c *devicekey.Claims) { c.Nonce = "" }).want(200)
 	early := d.sign("POST", "/v1/gates", `{"action":"ext.a"}`, func(c *devicekey.Claims) { c.IssuedAt += 29 })
 	f.do("", "POST", "/v1/gates", `{"action":"ext.a"}`, early...).want(200)
-	f.relay.signatures["default"] = newSignatures(f.ledger.Log().Now()) // as New does
+	f.relay.signatures["default"] = newSignatures(f.ledger.Log()) // as New does
 	f.skew.Add(int64(5 * time.Second))
 	f.unchanged(func() answer { return f.do("", "POST", "/v1/gates", `{"action":"ext.a"}`, early...) }).want(401, "SIGNATURE_EXPIRED")
+	d.do("GET", "/v1/rules", "", func(c *devicekey.Claims) { c.Nonce = "" }).want(401, "SIGNATURE_EXPIRED")
 	d.do("POST", "/v1/gates", `{"action":"ext.a"}`).want(200)
 }
 
@@ -318,9 +322,10 @@ func TestSignedStream(t *testing.T) {
 // What one device signs is bounded, and in nobody else's way.
 func TestSignaturesAreBounded(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	s := newSignatures(now.Add(-time.Hour))
+	s := newSignatures(newFleet(t).ledger.Log())
+	s.started, s.turned = now.Add(-time.Hour), now.Add(-time.Hour)
 	admit := func(device string, i int, at time.Time) error {
-		return s.admit(device, devicekey.Claims{ID: fmt.Sprintf("%016d", i), IssuedAt: at.Unix()}, at)
+		return s.admit(projections.Token{ID: device}, devicekey.Claims{ID: fmt.Sprintf("%016d", i), IssuedAt: at.Unix()}, at)
 	}
 	for i := range maxSignatures {
 		if err := admit("a", i, now); err != nil {

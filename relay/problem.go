@@ -162,18 +162,27 @@ func (c *call) fail(err error) {
 	if seconds, ok := p.facts["retry_after_s"].(int); ok {
 		h.Set("Retry-After", strconv.Itoa(seconds))
 	}
-	c.discardBody()
+	discard := c.replyFirst()
 	c.send(p.status, "application/problem+json", p.reply())
+	discard()
 }
 
 // maxDiscard bounds what is read of a body only to be thrown away.
 const maxDiscard = 8 << 20
 
-// discardBody reads what is left of the body, within reason: a client that still
-// sends when the connection is closed never sees the answer.
-func (c *call) discardBody() {
-	if c.r.Body != nil && c.r.ContentLength != 0 && c.r.Header.Get("Expect") == "" {
-		_, _ = io.CopyN(io.Discard, c.r.Body, maxDiscard) // whatever comes of it, the answer stands
+// replyFirst has the answer sent before what is left of the body has come, which may
+// be never. What it returns reads that rest, within reason: a client that still sends
+// when the connection is closed never sees the answer.
+func (c *call) replyFirst() (discard func()) {
+	if c.r.Body == nil || c.r.ContentLength == 0 || c.r.Header.Get("Expect") != "" {
+		return func() {}
+	}
+	rc := http.NewResponseController(c.w)
+	// Whatever fails here, the answer stands.
+	_ = rc.EnableFullDuplex()
+	return func() {
+		_ = rc.Flush()
+		_, _ = io.CopyN(io.Discard, c.r.Body, maxDiscard)
 	}
 }
 

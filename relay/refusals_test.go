@@ -429,6 +429,30 @@ func (f *fleet) raw(request string) *http.Response {
 	return resp
 }
 
+// Who is refused is told at once, whatever of the body is still to come, and told all
+// the same if it goes on sending.
+func TestRefusedBeforeTheBody(t *testing.T) {
+	f := newFleet(t)
+	for _, sends := range []int{0, 4 << 20} {
+		conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		head := "POST /v1/gates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.tokens["root"] + "\r\nContent-Type: application/json\r\nContent-Length: 100000000\r\n\r\n"
+		if _, err := io.WriteString(conn, head+strings.Repeat(" ", sends)); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 413 || !strings.Contains(string(body), "BODY_TOO_LARGE") {
+			t.Errorf("%d bytes sent: %d %s %v", sends, resp.StatusCode, body, err)
+		}
+	}
+}
+
 func TestBodyCutOff(t *testing.T) {
 	f := newFleet(t)
 	head := "POST /v1/gates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.tokens["root"] + "\r\nContent-Type: application/json\r\n"

@@ -97,7 +97,7 @@ func New(fleets map[string]*commands.Ledger, cfg Config) *Relay {
 	s := &Relay{fleets: fleets, cfg: cfg.withDefaults(), router: chi.NewRouter()}
 	s.signatures = map[string]*signatures{}
 	for name, ledger := range fleets {
-		s.signatures[name] = newSignatures(ledger.Log().Now())
+		s.signatures[name] = newSignatures(ledger.Log())
 	}
 	s.buses = map[string]*bus.Bus{}
 	for name, ledger := range fleets {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"fleetledger/commands"
+	"fleetledger/events"
 	"fleetledger/events/devicekey"
 	"fleetledger/projections"
 )
@@ -49,7 +50,7 @@ func (c *call) signed(ledger *commands.Ledger, device, id string) (projections.T
 		return known, signatureOther(claim)
 	}
 	c.claims = &claims
-	return known, c.signatures[fleet].admit(known.ID, claims, ledger.Log().Now())
+	return known, c.signatures[fleet].admit(known, claims, ledger.Log().Now())
 }
 
 // checkBody holds the body to what the device has signed.
@@ -82,9 +83,11 @@ func signatureOther(claim string) *problem {
 // What is kept is bounded: an id for as long as its signature is new enough, and
 // so many.
 type signatures struct {
-	// started is when the fleet was first served: what may have been signed before
-	// must carry the nonce, which was chosen then.
+	// started is when the fleet was first served, and head the newest position then:
+	// what a device of that time may have signed before must carry the nonce, which
+	// was chosen then. One that was paired since has signed nothing before.
 	started time.Time
+	head    events.Position
 	nonce   string
 
 	mu sync.Mutex
@@ -114,18 +117,20 @@ const (
 	maxAllSignatures = 500_000
 )
 
-func newSignatures(now time.Time) *signatures {
+func newSignatures(log events.Log) *signatures {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
-	return &signatures{started: now, nonce: base64.RawURLEncoding.EncodeToString(b[:]), turned: now, young: newGeneration(), old: newGeneration()}
+	now := log.Now()
+	return &signatures{started: now, head: log.Durable(), nonce: base64.RawURLEncoding.EncodeToString(b[:]), turned: now, young: newGeneration(), old: newGeneration()}
 }
 
 // admit takes a signature, once. The times are those of the fleet's log, which do
 // not run backwards over a restart: a request that recorded something cannot be
 // shown again even if the wall clock was set back meanwhile.
-func (s *signatures) admit(device string, c devicekey.Claims, now time.Time) error {
+func (s *signatures) admit(known projections.Token, c devicekey.Claims, now time.Time) error {
+	device := known.ID
 	issued := time.Unix(c.IssuedAt, 0)
-	fresh := c.Nonce != "" && subtle.ConstantTimeCompare([]byte(c.Nonce), []byte(s.nonce)) == 1
+	fresh := known.IssuedAt > s.head || c.Nonce != "" && subtle.ConstantTimeCompare([]byte(c.Nonce), []byte(s.nonce)) == 1
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
