@@ -58,7 +58,7 @@ func (a *app) does(f func(cmd *cobra.Command, args []string) error) func(*cobra.
 	}
 }
 
-// group is a command that only holds others.
+// group is a command that holds others. By itself it is its list, if it has one.
 func (a *app) group(use, short, example string, commands ...*cobra.Command) *cobra.Command {
 	g := &cobra.Command{
 		Use: use, Short: short, Example: example,
@@ -66,6 +66,12 @@ func (a *app) group(use, short, example string, commands ...*cobra.Command) *cob
 		SuggestionsMinimumDistance: 2,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
+				for _, sub := range cmd.Commands() {
+					if sub.Name() == "list" {
+						sub.SetContext(cmd.Context())
+						return sub.RunE(sub, nil)
+					}
+				}
 				return misused("which %s command?", cmd.Name())
 			}
 			text := fmt.Sprintf("there is no command %q", args[0])

@@ -113,11 +113,9 @@ func (a *app) failJSON(err error, problem *agent.Problem, try string) {
 
 // nextCommand is what to try after a refusal.
 func nextCommand(cmd *cobra.Command, p *agent.Problem, code int) string {
-	if code == exitMisuse {
-		return cmd.CommandPath() + " --help"
-	}
-	if p == nil {
-		return ""
+	help := cmd.CommandPath() + " --help"
+	if code == exitMisuse || p == nil {
+		return help
 	}
 	switch p.Code {
 	case "APPROVAL_ENDED", "APPROVAL_NOT_FOUND", "APPROVER_NOT_ENTITLED", "APPROVAL_NOT_GRANTED", "APPROVALS_PENDING_LIMITED":
@@ -158,14 +156,14 @@ func nextCommand(cmd *cobra.Command, p *agent.Problem, code int) string {
 	switch {
 	case p.Status == 401:
 		return cmd.CommandPath() + " --token-file FILE"
+	case p.Status == 403:
+		return cmd.CommandPath() + " --token-file FILE, of somebody who may"
 	case p.Status == 429 || p.Status == 503:
 		var seconds int
 		if p.Fact("retry_after_s", &seconds) {
 			return fmt.Sprintf("the same again in %d s", seconds)
 		}
 		return "the same again later"
-	case p.Status == 422 || p.Status == 400:
-		return cmd.CommandPath() + " --help"
 	}
-	return ""
+	return help
 }

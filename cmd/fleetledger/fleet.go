@@ -33,7 +33,7 @@ of the new fleet's root is written to fleets/NAME/root.token there.`,
 			}
 			return a.offline(cmd.Context(), name, func(l *commands.Ledger) error {
 				if l.Log().Durable() > 0 {
-					return fmt.Errorf("fleet %s is founded already", name)
+					return tryNext(fmt.Errorf("fleet %s is founded already", name), "fleetledger serve --data "+shellWord(a.data))
 				}
 				if err := a.found(cmd.Context(), l, name, originHost); err != nil {
 					return err

@@ -241,7 +241,7 @@ func (r *localRun) run(ctx context.Context) error {
 	}
 	env, code := runner.Attached{Argv: r.argv, Stdin: r.stdin, Stdout: r.out, Stderr: r.err}.Run(r.place)
 	if env.Reason != "" {
-		r.stderr.f("fleetledger run: %s\n", visible(env.Reason))
+		r.stderr.f("fleetledger run: %s\ntry: command -v %s\n", visible(env.Reason), visible(shellWord(r.argv[0])))
 	}
 	if env.Masked && code == 0 {
 		r.stderr.f("fleetledger run: exit 0, masked: this command can exit 0 when a part of it failed\n")
