@@ -24,6 +24,9 @@ func (e *DriftError) Error() string {
 	return fmt.Sprintf("at position %d the live state is not what the log folds to, %s; stop the server and start it again, and run: fleetledger audit", e.Position, where)
 }
 
+// trailing is how far the second fold trails the log.
+const trailing = 1000
+
 // Drift returns the *DriftError that KeepSnapshots met, nil if it met none.
 func (l *Ledger) Drift() error {
 	if e := l.drift.Load(); e != nil {
@@ -53,17 +56,26 @@ func (l *Ledger) KeepSnapshots(ctx context.Context, every, since events.Position
 		since = p
 	}
 	for {
-		if err := l.log.Wait(ctx, since+every); err != nil {
+		// Folded while it is new the log is still in memory, and nobody else has to make
+		// way for much at once.
+		step := min(since+every, max(second.Position()+trailing, l.log.Durable()))
+		if err := l.log.Wait(ctx, step); err != nil {
 			if ctx.Err() != nil || errors.Is(err, events.ErrClosed) {
 				return nil
 			}
 			return err
 		}
+		if step < since+every {
+			if err := l.foldUpTo(ctx, second, step); err != nil {
+				return err
+			}
+			continue
+		}
+		erased := l.state.Erased()
 		p, state, err := l.state.EncodeSnapshot()
 		if err != nil {
 			return err
 		}
-		erased := l.state.Erased()
 		if err := l.foldUpTo(ctx, second, p); err != nil {
 			return err
 		}

@@ -40,6 +40,9 @@
 //	finish  syncs the anchor, publishes the folds and the durable position, and
 //	        answers everyone in the group, winners and losers alike.
 //
+// The newest records stay in memory, as they were appended, for the many who follow
+// the log: see tail.
+//
 // This order is the safety of the log. A power loss between the first two
 // steps loses events that nobody was told about; between the others it
 // loses nothing. The anchor never runs ahead of the WAL, so a log that is

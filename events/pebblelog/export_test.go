@@ -2,9 +2,10 @@ package pebblelog
 
 import "time"
 
-// Forget makes l's committer remember as little as it can. It is called before
-// the first append.
+// Forget makes l remember as little as it can, and so look into Pebble. It is called
+// before the first append.
 func Forget(l *Log) {
+	l.tail.limit = 0
 	l.staged.heads.limit, l.staged.ids.limit, l.staged.keys.limit = 1, 1, 1
 }
 

@@ -64,6 +64,12 @@ func (l *Log) answer(g *group) {
 		}
 		l.folding.Unlock()
 	}
+	for _, r := range g.wrote {
+		l.tail.add(r.recs, r.bytes)
+		for _, p := range r.a.Erase {
+			l.tail.erase(p)
+		}
+	}
 	// Whoever sees an event as durable can have it proved.
 	tree := g.tree // the group is filled again
 	l.tree.Store(&tree)

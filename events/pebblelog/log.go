@@ -96,6 +96,7 @@ type Log struct {
 
 	durable atomic.Uint64
 	tree    atomic.Pointer[seal.View] // of what is durable
+	tail    tail                      // of what is, or is about to be, durable
 	waiters waiters
 
 	backingUp sync.Mutex // held while a backup is made

@@ -22,7 +22,7 @@ const (
 
 // ReadAll implements events.Log.
 func (l *Log) ReadAll(ctx context.Context, after events.Position) iter.Seq2[events.Record, error] {
-	return readPositions(ctx, l, after, func(r *recordReader, p events.Position) (events.Record, int, error) {
+	return readPositions(ctx, l, after, l.tail.read, func(r *recordReader, p events.Position) (events.Record, int, error) {
 		rec, err := r.read(p)
 		return rec, len(rec.Leaf) + len(rec.Payload), err
 	})
@@ -30,7 +30,7 @@ func (l *Log) ReadAll(ctx context.Context, after events.Position) iter.Seq2[even
 
 // ReadStored implements events.StoredReader.
 func (l *Log) ReadStored(ctx context.Context, after events.Position) iter.Seq2[events.Stored, error] {
-	return readPositions(ctx, l, after, func(r *recordReader, p events.Position) (s events.Stored, size int, err error) {
+	return readPositions(ctx, l, after, nil, func(r *recordReader, p events.Position) (s events.Stored, size int, err error) {
 		s, r.buf, err = r.stored(p, r.buf)
 		return s, len(s.Leaf) + len(s.Payload), err
 	})
@@ -83,8 +83,11 @@ func readPortions[T any](ctx context.Context, yield func(T, error) bool, more fu
 }
 
 // readPositions yields what read makes of each position after one, as far as they
-// are durable now. read returns the number of bytes too.
-func readPositions[T any](ctx context.Context, l *Log, after events.Position, read func(*recordReader, events.Position) (T, int, error)) iter.Seq2[T, error] {
+// are durable now. read returns the number of bytes too. atHand, unless nil, is asked
+// first, for those from next to last: it appends as many as it has in memory.
+func readPositions[T any](ctx context.Context, l *Log, after events.Position,
+	atHand func(next, last events.Position, limit int, portion []T) []T,
+	read func(*recordReader, events.Position) (T, int, error)) iter.Seq2[T, error] {
 	durable := l.Durable()
 	return func(yield func(T, error) bool) {
 		next := after + 1
@@ -97,6 +100,12 @@ func readPositions[T any](ctx context.Context, l *Log, after events.Position, re
 			defer done()
 			if next > durable || next == 0 {
 				return portion, true, nil
+			}
+			if atHand != nil {
+				if portion = atHand(next, durable, limit, portion); len(portion) > 0 {
+					next += events.Position(len(portion))
+					return portion, next > durable, nil
+				}
 			}
 			r, err := newRecordReader(l.db, true)
 			if err != nil {

@@ -80,6 +80,7 @@ func newLog(dir string, opts Options) *Log {
 		queue:   queue{ready: make(chan struct{}, 1)},
 		space:   space{fs: opts.FS, dir: dir, min: opts.MinFreeBytes},
 		probers: make(chan *prober, probersKept),
+		tail:    tail{limit: maxTailBytes},
 		failed:  make(chan struct{}),
 
 		scrubbing: make(chan struct{}, 1),
