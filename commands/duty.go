@@ -38,7 +38,7 @@ type duty struct {
 	mu      sync.Mutex
 	epoch   int64     // guarded by mu; of the duty that this process took, 0 if it took none
 	told    time.Time // guarded by mu; when this process last began to say that it has it, and was heard
-	seen    int64     // guarded by mu; the newest epoch that was met in the log
+	seen    int64     // guarded by mu; the newest epoch whose holder counts as heard
 	heard   time.Time // guarded by mu; when the holder was last heard, by a steady clock
 	left    bool      // guarded by mu; it said then that it stops
 	begun   bool      // guarded by mu; KeepDuty has run once
@@ -84,7 +84,7 @@ const (
 // ledger.
 func (l *Ledger) Share(relay string, c Channel, sealer *seal.Sealer) {
 	l.duty.relay, l.duty.process, l.duty.channel, l.duty.sealer = relay, l.random.ID(), c, sealer
-	l.duty.heard = time.Now()
+	l.duty.seen, l.duty.heard = l.state.Duty().Epoch, time.Now()
 	if sealer != nil {
 		sealer.SignWhile(l.OnDuty)
 	}
@@ -187,10 +187,7 @@ func (l *Ledger) takeDuty(ctx context.Context) error {
 		defer l.duty.mu.Unlock()
 		if d.Epoch != l.duty.seen {
 			// Whoever has just taken it is heard by that.
-			if l.duty.seen > 0 {
-				l.duty.heard, l.duty.left = time.Now(), false
-			}
-			l.duty.seen = d.Epoch
+			l.duty.seen, l.duty.heard, l.duty.left = d.Epoch, time.Now(), false
 		}
 		return d.Epoch == 0 || d.Epoch != l.duty.epoch && (l.duty.left || !l.duty.begun && d.Relay == l.duty.relay || time.Since(l.duty.heard) >= dutyPatience)
 	}

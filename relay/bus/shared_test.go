@@ -179,7 +179,11 @@ func TestReplayOutlivesItsRelay(t *testing.T) {
 	f.keepDuty()
 	f.subscribe(events.Subscription{Name: "w", Destination: webhook(r.URL), Types: []string{"ext.*"}})
 	ids := f.record("ext.a", "ext-a", 0, 3)
-	f.await("one is parked", func() bool { f.keepDuty(); return len(f.status("w").Parked) == 1 && len(r.taken()) == 2 })
+	f.await("one is parked", func() bool {
+		f.keepDuty()
+		st := f.status("w")
+		return len(st.Parked) == 1 && st.Delivered == 2 && st.Lag == 0
+	})
 
 	// The relay dies between noting the replay and doing it.
 	f.stop()
