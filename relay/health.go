@@ -25,17 +25,44 @@ type readyReply struct {
 }
 
 type fleetReady struct {
-	Fleet    string          `json:"fleet"`
-	Position events.Position `json:"position"`
-	Degraded string          `json:"degraded,omitzero" doc:"The code with which appends are refused, if they are."`
-	Verified *verifiedSoFar  `json:"verified,omitzero" doc:"Of a start from a snapshot: how far the events before it were read and checked since."`
-	Drift    string          `json:"drift,omitzero" doc:"How the live state was found not to be what the log folds to."`
-	Lost     events.Position `json:"first_lost_position,omitzero" doc:"Of a damaged log that is served for reading: from here on nothing vouches for it."`
+	Fleet     string          `json:"fleet"`
+	Position  events.Position `json:"position"`
+	Degraded  string          `json:"degraded,omitzero" doc:"The code with which appends are refused, if they are."`
+	Verified  *verifiedSoFar  `json:"verified,omitzero" doc:"Of a start from a snapshot: how far the events before it were read and checked since."`
+	Drift     string          `json:"drift,omitzero" doc:"How the live state was found not to be what the log folds to."`
+	Witnessed *witnessedSoFar `json:"witnessed,omitzero" doc:"The newest checkpoint in the log that witnesses have cosigned."`
+	Witnesses []witnessReady  `json:"witnesses,omitzero"`
+	Lost      events.Position `json:"first_lost_position,omitzero" doc:"Of a damaged log that is served for reading: from here on nothing vouches for it."`
 }
 
 type verifiedSoFar struct {
 	Position events.Position `json:"position"`
 	Of       events.Position `json:"of"`
+}
+
+type witnessedSoFar struct {
+	Size     int64           `json:"size" doc:"How many events it covers."`
+	At       time.Time       `json:"at" doc:"When it was recorded."`
+	Position events.Position `json:"position" doc:"Of the event that holds it."`
+}
+
+type witnessReady struct {
+	Witness string    `json:"witness"`
+	State   string    `json:"state" enum:"silent,agrees,contradicts" doc:"Silent: it has neither cosigned nor contradicted since the relay started. Contradicts: it has cosigned more events of the log than are here, or others; nothing is recorded meanwhile."`
+	Size    uint64    `json:"size,omitzero" doc:"How many events it has cosigned, as far as is known."`
+	At      time.Time `json:"at,omitzero" doc:"When, by its clock."`
+	Fault   string    `json:"fault,omitzero" doc:"Why it did not cosign when it was asked last."`
+}
+
+func (c *call) witnesses(f *fleetReady) {
+	if w := c.fleets[f.Fleet].State().Witnessed(); w.Told > 0 {
+		f.Witnessed = &witnessedSoFar{w.Size, w.Time, w.Told}
+	}
+	if asked := c.cfg.Witnesses[f.Fleet]; asked != nil {
+		for _, s := range asked.Status() {
+			f.Witnesses = append(f.Witnesses, witnessReady(s))
+		}
+	}
 }
 
 func (c *call) ready() (readyReply, error) {
@@ -51,6 +78,7 @@ func (c *call) ready() (readyReply, error) {
 				f.Verified = &verifiedSoFar{done, of}
 			}
 		}
+		c.witnesses(&f)
 		if err := c.fleets[name].Drift(); err != nil {
 			f.Drift = err.Error()
 			degraded = &problem{status: http.StatusServiceUnavailable, code: "STATE_DRIFTED", detail: err.Error(), facts: facts{"retry_after_s": 60}}

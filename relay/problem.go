@@ -114,6 +114,9 @@ func problemOf(err error) *problem {
 	if r, ok := errors.AsType[*events.ReadOnlyError](err); ok {
 		return readOnly(r)
 	}
+	if e, ok := errors.AsType[*commands.ContradictedError](err); ok {
+		return contradicted(e)
+	}
 	for _, f := range failures {
 		if errors.Is(err, f.is) {
 			p := &problem{status: f.status, code: f.code, detail: f.detail}
@@ -136,6 +139,13 @@ func readOnly(r *events.ReadOnlyError) *problem {
 	}
 	p.detail = fmt.Sprintf("the log of this fleet is damaged from position %d on and served for reading only; nothing is recorded until the operator restores a backup: fleetledger restore BACKUP --data DIR", r.Lost)
 	return p.with("first_lost_position", r.Lost)
+}
+
+// contradicted refuses what would be recorded in a log that a witness knows otherwise.
+func contradicted(e *commands.ContradictedError) *problem {
+	return (&problem{status: http.StatusServiceUnavailable, code: "WITNESS_CONTRADICTS", detail: e.Error() +
+		"; reads are served, and nothing is recorded until the operator brings the newest copy back, or starts the relay without this witness and gives up what it has seen"}).
+		with("witness", e.Witness).with("witnessed_size", e.Known).with("size", e.Size).with("retry_after_s", 60)
 }
 
 // fail answers with err. What waits for an approval comes as an error too.

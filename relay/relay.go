@@ -17,6 +17,7 @@ import (
 	"fleetledger/events/seal"
 	"fleetledger/projections/sqlview"
 	"fleetledger/relay/bus"
+	"fleetledger/relay/witness"
 )
 
 // Config says how a relay behaves.
@@ -26,6 +27,8 @@ type Config struct {
 	// Seals sign and serve the trees of the fleets' logs, by name. Of a fleet without
 	// one there is no checkpoint and no proof.
 	Seals map[string]*seal.Sealer
+	// Witnesses ask the witnesses of the fleets, by name; nil for a fleet without.
+	Witnesses map[string]*witness.Collector
 	// Hosts are other names under which clients reach the relay, where a proxy
 	// changes the header Host: a device may have signed for one of them.
 	Hosts []string
@@ -38,8 +41,6 @@ type Config struct {
 	// SubscriptionDirs are where the deliveries of the fleets keep their cursors, by
 	// name; those of a fleet without one are kept in memory.
 	SubscriptionDirs map[string]string
-	// Shelves keep those of fleets that have several relays, by name.
-	Shelves map[string]bus.Store
 	// Views are the read models of the fleets, by name. What is asked of the view of a
 	// fleet without one is answered 503 VIEW_BEHIND.
 	Views map[string]*sqlview.View
@@ -103,7 +104,7 @@ func New(fleets map[string]*commands.Ledger, cfg Config) *Relay {
 	}
 	s.buses = map[string]*bus.Bus{}
 	for name, ledger := range fleets {
-		s.buses[name] = bus.New(bus.Config{Ledger: ledger, Dir: s.cfg.SubscriptionDirs[name], Shared: s.cfg.Shelves[name], Logger: s.cfg.Logger.With("fleet", name)})
+		s.buses[name] = bus.New(bus.Config{Ledger: ledger, Dir: s.cfg.SubscriptionDirs[name], Logger: s.cfg.Logger.With("fleet", name)})
 	}
 	s.doc = newDocument(s.cfg.Version)
 	s.audits.start()
@@ -135,8 +136,8 @@ func NewServer(h http.Handler) *http.Server {
 const sweepInterval = time.Second
 
 // Run does every second what nobody asks for: it records what expired or lapsed
-// in each fleet, and now and then a root over the heads of its streams, and ends the
-// event streams of those who may no longer read. It returns when ctx ends.
+// in each fleet, and now and then a root over the heads of its streams, has its log
+// witnessed, and ends the event streams of those who may no longer read. It returns when ctx ends.
 func (s *Relay) Run(ctx context.Context) error {
 	var fleets sync.WaitGroup
 	for name, ledger := range s.fleets {
@@ -145,6 +146,9 @@ func (s *Relay) Run(ctx context.Context) error {
 		}
 		fleets.Go(func() { s.sweep(ctx, name, ledger) })
 		fleets.Go(func() { s.rootHeads(ctx, name, ledger) })
+		if w := s.cfg.Witnesses[name]; w != nil {
+			fleets.Go(func() { w.Run(ctx) })
+		}
 		fleets.Go(func() {
 			if err := s.buses[name].Run(ctx); err != nil && ctx.Err() == nil {
 				s.cfg.Logger.Error("subscriptions are not run any more", "fleet", name, "error", err)

@@ -177,6 +177,9 @@ func (s *Relay) routes() {
 
 	s.handle(&operation{method: "GET", path: "/log/checkpoint", id: "getCheckpoint", tag: "proofs", media: []string{"text/plain"},
 		summary: "The signed head of the log", about: "C2SP tlog-checkpoint. It covers everything that was acknowledged."}, (*call).getCheckpoint)
+	s.handle(&operation{method: "GET", path: "/log/witnessed", id: "getWitnessed", tag: "proofs", media: []string{"text/plain"},
+		summary: "The newest checkpoint that witnesses have cosigned",
+		about:   "C2SP tlog-checkpoint, with the cosignatures of C2SP tlog-cosignature, as it is in the log. It lies behind /log/checkpoint, which the recording of it has outgrown. 404 NOT_WITNESSED."}, (*call).getWitnessed)
 	s.handle(&operation{method: "GET", path: "/log/tile/*", rest: "tile", id: "getTile", tag: "proofs", media: []string{"application/octet-stream"},
 		summary: "A tile of the log's Merkle tree, or a bundle of its leaves",
 		about:   "C2SP tlog-tiles: {level}/{n} and entries/{n}, with .p/{width} for one that is not full. An entry is an event's header, the Merkle leaf."}, (*call).getTile)

@@ -38,6 +38,16 @@ func (c *call) getCheckpoint() error {
 	return nil
 }
 
+// getWitnessed answers with the newest cosigned checkpoint in the log.
+func (c *call) getWitnessed() error {
+	w := c.ledger.State().Witnessed()
+	if w.Told == 0 {
+		return notFound("NOT_WITNESSED", "no checkpoint of this fleet that witnesses have cosigned is recorded; the operator names witnesses with fleetledger serve --witness")
+	}
+	c.sendBytes(http.StatusOK, textType, []byte(w.Checkpoint))
+	return nil
+}
+
 func (c *call) getTile() error {
 	s, err := c.sealer()
 	if err != nil {

@@ -33,9 +33,7 @@ type subscriptionReply struct {
 	Streams     []string        `json:"streams"`
 	After       events.Position `json:"after"`
 	Status      string          `json:"status" enum:"active,failing,paused"`
-	Relay       string          `json:"relay,omitzero" doc:"Of several relays, the one that delivers, or was the last to."`
 	PublicKey   string          `json:"public_key,omitzero" doc:"What a webhook's signatures verify with (Standard Webhooks, v1a)."`
-	PublicKeys  []string        `json:"public_keys,omitzero" nullable:"false" doc:"Of several relays: the keys of all that may deliver, the present one first. A receiver takes any of them."`
 
 	Position    events.Position `json:"position" doc:"The last event that it is done with."`
 	Head        events.Position `json:"head"`
@@ -48,31 +46,15 @@ type subscriptionReply struct {
 	RetryAt     *time.Time      `json:"retry_at,omitzero"`
 }
 
-// webhookKeys are what the signatures of a webhook verify with: the key that signs now,
-// and, if there are several, all. There are none for another kind of destination.
-func (c *call) webhookKeys(kind, relay string) (now string, all []string, err error) {
-	if kind != "webhook" {
-		return "", nil, nil
-	}
-	keys, err := c.buses[c.fleet].PublicKeys(c.ctx(), relay)
-	switch {
-	case err != nil:
-		return "", nil, err
-	case len(keys) == 1:
-		return keys[0], nil, nil
-	}
-	return keys[0], keys, nil
-}
-
 func (c *call) subscriptionOut(sub projections.Subscription) (subscriptionReply, error) {
-	s, err := c.buses[c.fleet].Status(c.ctx(), sub)
+	b := c.buses[c.fleet]
+	s, err := b.Status(sub)
 	if err != nil {
 		return subscriptionReply{}, err
 	}
 	out := subscriptionReply{
 		Name: sub.Name, Destination: destinationBody(sub.Destination), Types: append([]string{}, sub.Types...), Streams: append([]string{}, sub.Streams...),
 		After: sub.After, Status: "active", Position: s.Position, Head: s.Head, Lag: s.Lag, Delivered: s.Delivered, Parked: len(s.Parked),
-		Relay: s.Relay,
 	}
 	if !s.DeliveredAt.IsZero() {
 		out.DeliveredAt = &s.DeliveredAt
@@ -86,7 +68,9 @@ func (c *call) subscriptionOut(sub projections.Subscription) (subscriptionReply,
 			out.RetryAt = &s.RetryAt
 		}
 	}
-	out.PublicKey, out.PublicKeys, err = c.webhookKeys(sub.Destination.Kind, s.Relay)
+	if sub.Destination.Kind == "webhook" {
+		out.PublicKey, err = b.PublicKey()
+	}
 	return out, err
 }
 
@@ -105,7 +89,9 @@ func (c *call) createSubscription(in subscriptionBody) (createSubscriptionReply,
 		Name: e.Name, Destination: destinationBody(e.Destination), Types: append([]string{}, e.Types...), Streams: append([]string{}, e.Streams...),
 		After: e.After, Receipt: receiptOf(rec),
 	}
-	out.PublicKey, out.PublicKeys, err = c.webhookKeys(e.Destination.Kind, "")
+	if e.Destination.Kind == "webhook" {
+		out.PublicKey, err = c.buses[c.fleet].PublicKey()
+	}
 	c.buses[c.fleet].Changed()
 	return out, err
 }
@@ -117,7 +103,6 @@ type createSubscriptionReply struct {
 	Streams     []string        `json:"streams"`
 	After       events.Position `json:"after"`
 	PublicKey   string          `json:"public_key,omitzero" doc:"What a webhook's signatures verify with (Standard Webhooks, v1a)."`
-	PublicKeys  []string        `json:"public_keys,omitzero" nullable:"false" doc:"Of several relays: the keys of all that may deliver. A receiver takes any of them."`
 	Receipt     receipt         `json:"receipt"`
 }
 
@@ -242,7 +227,7 @@ func (c *call) listParked() (list[parkedItem], error) {
 	if err != nil {
 		return out, err
 	}
-	s, err := c.buses[c.fleet].Status(c.ctx(), sub)
+	s, err := c.buses[c.fleet].Status(sub)
 	if err != nil {
 		return out, err
 	}

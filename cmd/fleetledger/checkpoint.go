@@ -16,14 +16,16 @@ import (
 )
 
 func (a *app) checkpointCommand() *cobra.Command {
-	var key bool
+	var key, witnessed bool
 	cmd := &cobra.Command{
 		Use:   "checkpoint",
 		Short: "Show the signed head of the log, or the key that verifies it",
 		Long: strings.TrimSpace(`
 Show the signed checkpoint of the log: its name, how many events it has, and their
 Merkle root. Keep one somewhere else: with it and the key, anyone can tell later
-that no event up to it was changed, dropped or moved.`),
+that no event up to it was changed, dropped or moved.
+
+With --witnessed, show the newest one that witnesses have cosigned instead.`),
 		Example: `  fleetledger checkpoint > checkpoint.2026-11-30
   fleetledger checkpoint --key > ledger.key`,
 		Args: cobra.NoArgs,
@@ -45,7 +47,11 @@ that no event up to it was changed, dropped or moved.`),
 				printer{a.out}.f("%s\n", verifier)
 				return nil
 			}
-			resp, err := c.Get(cmd.Context(), agent.Path("log", "checkpoint"), nil)
+			which := "checkpoint"
+			if witnessed {
+				which = "witnessed"
+			}
+			resp, err := c.Get(cmd.Context(), agent.Path("log", which), nil)
 			if err != nil {
 				return a.unanswered(err)
 			}
@@ -64,6 +70,8 @@ that no event up to it was changed, dropped or moved.`),
 		}),
 	}
 	cmd.Flags().BoolVar(&key, "key", false, "show the verifier key instead")
+	cmd.Flags().BoolVar(&witnessed, "witnessed", false, "show the newest checkpoint that witnesses have cosigned")
+	cmd.MarkFlagsMutuallyExclusive("key", "witnessed")
 	cmd.AddCommand(a.verifyCheckpointCommand())
 	return cmd
 }

@@ -150,6 +150,8 @@ func nextCommand(cmd *cobra.Command, p *agent.Problem, code int) string {
 			return "fleetledger restore BACKUP --data DIR"
 		}
 		return "the operator starts it without --read-only"
+	case "WITNESS_CONTRADICTS":
+		return "the operator brings the newest copy back: fleetledger serve --help"
 	case "NO_RULE", "RULE_NOT_FOUND", "RULES_CHANGED", "ABOVE_OWN_LEVEL", "LOCKOUT":
 		return "fleetledger rules list"
 	}

@@ -12,6 +12,7 @@ import (
 	"io/fs"
 	"math/big"
 	"net"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -27,6 +28,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"fleetledger/testing/kurrentstub"
+	"fleetledger/testing/witnessstub"
 )
 
 func TestMain(m *testing.M) {
@@ -66,7 +68,9 @@ func endWithParent(parent int) {
 //	until REGEXP COMMAND...  run the command until its stdout matches
 //	capture NAME REGEXP      set NAME to the first group of the match in the last stdout
 //	flip DIR TEXT            change one byte of TEXT where it lies in a file under DIR
-//	peer NAME                start a relay on $WORK/NAME and on $CLUSTER; $NAME is its address
+//	peer NAME [FLAG...]      start a relay on $WORK/NAME and on $CLUSTER; $NAME is its address
+//	witness NAME FILE        start a witness of the log whose verifier key the file has, as
+//	                         $NAME, for serve, and $NAME_KEY; or have it know another key
 //	cluster                  start an empty KurrentDB cluster, a stub, that $CLUSTER names
 //	mode FILE PERM           check the file's permissions
 //	certificate              write cert.pem and key.pem for 127.0.0.1
@@ -129,7 +133,7 @@ func scripts(engine string) testscript.Params {
 			// Else each process of a -race build waits for a second at its end.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
 			env.Setenv(envEngine, engine)
-			h := &script{processes: map[string]*process{}, port: "0"}
+			h := &script{processes: map[string]*process{}, witnesses: map[string]*witnessstub.Witness{}, port: "0"}
 			env.Values[scriptKey{}] = h
 			env.Defer(h.killAll)
 			return nil
@@ -138,7 +142,7 @@ func scripts(engine string) testscript.Params {
 			"relay": cmdRelay, "agent": cmdAgent, "pairedagent": cmdPairedAgent, "service": cmdService, "term": cmdTerm, "kill9": cmdKill9,
 			"asked": cmdAsked, "ended": cmdEnded, "alive": cmdAlive, "settled": cmdSettled, "misuse": cmdMisuse, "certificate": cmdCertificate, "await": cmdAwait, "capture": cmdCapture, "flip": cmdFlip, "mode": cmdMode,
 			"until":   cmdUntil,
-			"cluster": cmdCluster, "peer": cmdPeer,
+			"cluster": cmdCluster, "peer": cmdPeer, "witness": cmdWitness,
 		},
 	}
 }
@@ -151,6 +155,7 @@ type scriptKey struct{}
 // script is what one script has running.
 type script struct {
 	processes map[string]*process
+	witnesses map[string]*witnessstub.Witness
 	port      string
 }
 
@@ -242,7 +247,7 @@ func cmdRelay(ts *testscript.TestScript, _ bool, args []string) {
 func cmdPeer(ts *testscript.TestScript, _ bool, args []string) {
 	name := args[0]
 	scriptOf(ts).start(ts, name, `listening on http://127\.0\.0\.1:\d+\n`, true,
-		[]string{"serve", "--data", ts.MkAbs(name), "--listen", "127.0.0.1:0", "--engine", ts.Getenv("CLUSTER"), "--relay", name})
+		append([]string{"serve", "--data", ts.MkAbs(name), "--listen", "127.0.0.1:0", "--engine", ts.Getenv("CLUSTER"), "--relay", name}, args[1:]...))
 	ts.Setenv(name, strings.TrimSpace(strings.TrimPrefix(ts.ReadFile(name+".stdout"), "listening on ")))
 }
 
@@ -251,6 +256,22 @@ func cmdCluster(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Check(err)
 	ts.Defer(c.Stop)
 	ts.Setenv("CLUSTER", c.ConnectionString())
+}
+
+func cmdWitness(ts *testscript.TestScript, _ bool, args []string) {
+	h, name, key := scriptOf(ts), args[0], strings.TrimSpace(ts.ReadFile(args[1]))
+	w := h.witnesses[name]
+	if w != nil {
+		w.Trust(key)
+		return
+	}
+	w = witnessstub.Offline(name + ".test")
+	w.Trust(key)
+	h.witnesses[name] = w
+	s := httptest.NewServer(w)
+	ts.Defer(s.Close)
+	ts.Setenv(name, w.Key()+"@"+s.URL)
+	ts.Setenv(name+"_KEY", w.Key())
 }
 
 func cmdAgent(ts *testscript.TestScript, _ bool, args []string) {

@@ -20,11 +20,9 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
-	"fleetledger/events/kurrentlog"
 	"fleetledger/events/pebblelog"
 	"fleetledger/events/seal"
 	"fleetledger/relay"
-	"fleetledger/relay/bus"
 )
 
 type serveFlags struct {
@@ -36,6 +34,7 @@ type serveFlags struct {
 	publicHosts     []string
 	rootEvery       uint64
 	name            string // of the relay
+	witness         witnessFlags
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -57,10 +56,19 @@ With --engine kurrentdb://... the log is in a KurrentDB cluster, and the data
 directory holds a replica of it, which is made again when it is lost. Any number of
 relays serve one cluster; one of them at a time signs and records what expires.
 
+With --witness, others vouch that the log only ever grows: each witness (C2SP
+tlog-witness) is asked, beside the commits, to cosign the newest checkpoint, and what
+enough of them have cosigned is recorded. At start each is asked before anything is
+recorded. If one has cosigned more events than are here, or others, the directory is an
+older copy, or another one: reads are served, and appends are answered 503
+WITNESS_CONTRADICTS until it agrees. One that does not answer is asked again later, and
+nothing waits for it; /readyz tells of each.
+
 Only addresses of this machine are listened on in the clear; any other needs
 --tls-cert and --tls-key, or --insecure-http behind a proxy that does TLS.`),
 		Example: `  fleetledger serve
-  fleetledger serve --data /var/lib/fleetledger --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem`,
+  fleetledger serve --data /var/lib/fleetledger --listen 0.0.0.0:7070 --tls-cert cert.pem --tls-key key.pem
+  fleetledger serve --witness witness.example.org+a5c5c3d7+BHk...=@https://witness.example.org`,
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(); err != nil {
@@ -70,6 +78,9 @@ Only addresses of this machine are listened on in the clear; any other needs
 				return err
 			} else if engine != embedded && f.readOnly {
 				return misused("--read-only serves the data directory alone: leave --engine out")
+			}
+			if err := f.witness.parse(f.readOnly); err != nil {
+				return err
 			}
 			return a.serve(cmd.Context(), f)
 		}),
@@ -82,6 +93,7 @@ Only addresses of this machine are listened on in the clear; any other needs
 	flags.StringArrayVar(&f.publicHosts, "public-host", nil, "host[:port] by which paired devices reach a proxy that changes the header Host (repeat)")
 	flags.Uint64Var(&f.rootEvery, "root-every", 10_000, "events after which a root over all streams is recorded, by which evidence shows that nothing was left out; 5 minutes after an event one is in any case")
 	flags.BoolVar(&f.readOnly, "read-only", false, "serve reads only, change nothing in the data directory, and open a damaged one as far as it can be read")
+	f.witness.add(cmd)
 	originHostFlag(cmd, &f.originHost)
 	a.engineFlag(cmd)
 	flags.StringVar(&f.name, "relay", "", "name of this relay among those of a cluster, which no other has (default: its host and what is in the file relay of the data directory)")
@@ -167,16 +179,19 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		}
 	}()
 
+	witnesses := a.askWitnesses(ctx, f.witness, fleets, seals, logger)
+	defer func() {
+		for _, c := range witnesses {
+			c.Close()
+		}
+	}()
 	views, err := openViews(a.data, fleets, f.readOnly, logger)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeViews(views)) }()
-	cursors, shelves := map[string]string{}, map[string]bus.Store{}
-	for name, l := range fleets {
-		if log, ok := l.Log().(*kurrentlog.Log); ok {
-			shelves[name] = kurrentlog.NewShelf(log)
-		}
+	cursors := map[string]string{}
+	for name := range fleets {
 		at := filepath.Join(fleetDir(a.data, name), subscriptionsName)
 		if _, err := os.Stat(at); err != nil && f.readOnly {
 			continue // it would be made
@@ -184,8 +199,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		cursors[name] = at
 	}
 	rel := relay.New(fleets, relay.Config{
-		Version: version(), Logger: logger, Seals: seals, Views: views, Hosts: f.publicHosts, Backup: a.backupOf(fleets), RootEvery: events.Position(f.rootEvery),
-		SubscriptionDirs: cursors, Shelves: shelves,
+		Version: version(), Logger: logger, Seals: seals, Witnesses: witnesses, Views: views, Hosts: f.publicHosts, Backup: a.backupOf(fleets), RootEvery: events.Position(f.rootEvery),
+		SubscriptionDirs: cursors,
 	})
 	server := relay.NewServer(rel.Handler())
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)

@@ -1,11 +1,95 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
+
+	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/events/seal"
+	"fleetledger/relay/witness"
 )
+
+// witnessFlags name the witnesses of a server's logs.
+type witnessFlags struct {
+	texts  []string
+	quorum int
+	every  time.Duration
+
+	list []witness.Witness
+}
+
+func (f *witnessFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringArrayVar(&f.texts, "witness", nil, "a witness that is to cosign the log: its key and its address, NAME+HASH+KEY@URL (repeat)")
+	flags.IntVar(&f.quorum, "witness-quorum", 0, "how many witnesses must cosign a checkpoint for it to be recorded (default more than half of them)")
+	flags.DurationVar(&f.every, "witness-every", time.Minute, "how long after a cosigned checkpoint the next one is asked for, if the log grew")
+}
+
+// parse reads and checks the flags.
+func (f *witnessFlags) parse(readOnly bool) error {
+	f.list = nil
+	seen := map[string]bool{}
+	for _, text := range f.texts {
+		w, err := witness.Parse(text)
+		if err != nil {
+			return misused("--witness: %v", err)
+		}
+		if seen[w.Key.Name()] {
+			return misused("--witness: %s is named twice, and would count twice", w.Key.Name())
+		}
+		seen[w.Key.Name()] = true
+		f.list = append(f.list, w)
+	}
+	switch n := len(f.list); {
+	case n == 0 && f.quorum != 0:
+		return misused("--witness-quorum %d: no --witness is named", f.quorum)
+	case f.quorum < 0 || f.quorum > n:
+		return misused("--witness-quorum %d: it is from 1 to the number of witnesses, %d", f.quorum, n)
+	case f.every < time.Second:
+		return misused("--witness-every %v: it is a second at least", f.every)
+	case n > 0 && readOnly:
+		return misused("--read-only signs nothing that a witness could cosign: leave --witness out")
+	case f.quorum == 0:
+		f.quorum = n/2 + 1
+	}
+	return nil
+}
+
+// witnessPatience is how long a start waits for the witnesses.
+const witnessPatience = 5 * time.Second
+
+// askWitnesses makes what asks the witnesses of each fleet, and asks them before
+// anything is recorded. Whoever calls it closes them.
+func (a *app) askWitnesses(ctx context.Context, f witnessFlags, fleets map[string]*commands.Ledger, seals map[string]*seal.Sealer, logger *slog.Logger) map[string]*witness.Collector {
+	out := map[string]*witness.Collector{}
+	if len(f.list) == 0 {
+		return out
+	}
+	ctx, cancel := context.WithTimeout(ctx, witnessPatience)
+	defer cancel()
+	var asking sync.WaitGroup
+	for name, l := range fleets {
+		c := witness.New(l, seals[name], witness.Config{Witnesses: f.list, Quorum: f.quorum, Every: f.every, Logger: logger.With("fleet", name)})
+		out[name] = c
+		asking.Go(func() { c.Ask(ctx) })
+	}
+	asking.Wait()
+	for name, l := range fleets {
+		if e, ok := errors.AsType[*commands.ContradictedError](l.Degraded()); ok {
+			p := printer{a.err}
+			p.f("fleet %s is served for reading only: %v\n", name, e)
+			p.f("  stop this server, and start it on the newest copy of %s; if that is lost for good, found another fleet, or start without this --witness:\n", a.data)
+			p.f("  what it has seen and is not here is then given up, and whoever kept a checkpoint of it will find that\n")
+		}
+	}
+	return out
+}
 
 // witnessKeys reads what --witness was given of a verifier.
 func witnessKeys(texts []string) ([]seal.WitnessKey, error) {

@@ -23,7 +23,7 @@ func cosigned(t *testing.T, signed []byte, by ...*witnessstub.Witness) []byte {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if signed, _, err = seal.AddCosignature(signed, w.Cosign(t, signed), k); err != nil {
+		if signed, _, err = seal.AddCosignature(signed, w.Cosign(signed), k); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -34,7 +34,7 @@ func cosigned(t *testing.T, signed []byte, by ...*witnessstub.Witness) []byte {
 // who has its key could have it otherwise.
 func TestWitnessed(t *testing.T) {
 	f, ctx := newFleet(t), context.Background()
-	w1, w2, w3 := witnessstub.Offline(t, "w.test/1"), witnessstub.Offline(t, "w.test/2"), witnessstub.Offline(t, "w.test/3")
+	w1, w2, w3 := witnessstub.Offline("w.test/1"), witnessstub.Offline("w.test/2"), witnessstub.Offline("w.test/3")
 	first := cosigned(t, f.sign(t, "key"), w1, w2)
 	at1 := events.Position(len(f.records)) + 1
 	if err := f.ledger.RecordWitnessed(ctx, first); err != nil {
@@ -94,7 +94,7 @@ func TestWitnessed(t *testing.T) {
 		"the checkpoint is of another size": {as(func(e *events.CheckpointWitnessed) { e.Size-- }),
 			nil, 0, "", "order: the cosigned checkpoint has"},
 		"the cosignature is of another checkpoint": {as(func(e *events.CheckpointWitnessed) {
-			e.Checkpoint = string(first) + string(w3.Cosign(t, otherCheckpoint))
+			e.Checkpoint = string(first) + string(w3.Cosign(otherCheckpoint))
 		}), []*witnessstub.Witness{w3}, 1, "0", `witness: the checkpoint over`},
 	} {
 		t.Run(what, func(t *testing.T) {

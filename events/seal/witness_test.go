@@ -38,8 +38,8 @@ func witnessKey(t testing.TB, w *witnessstub.Witness) seal.WitnessKey {
 // none with another log's proof.
 func TestWitnessRequest(t *testing.T) {
 	l, s, key := signer(t)
-	w := witnessstub.Offline(t, "witness.test/w1")
-	w.Trust(t, key)
+	w := witnessstub.Offline("witness.test/w1")
+	w.Trust(key)
 	ask := func(old uint64, signed []byte) (int, []byte) {
 		t.Helper()
 		body, err := s.Reader().WitnessRequest(old, signed)
@@ -85,12 +85,12 @@ func TestCosignatures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b, c := witnessstub.Offline(t, "w.test/a"), witnessstub.Offline(t, "w.test/b"), witnessstub.Offline(t, "w.test/c")
+	a, b, c := witnessstub.Offline("w.test/a"), witnessstub.Offline("w.test/b"), witnessstub.Offline("w.test/c")
 	ka, kb, kc := witnessKey(t, a), witnessKey(t, b), witnessKey(t, c)
 	both := signed
 	for _, w := range []*witnessstub.Witness{b, a} {
 		// What else a witness answers is not taken.
-		answer := append(c.Cosign(t, signed), w.Cosign(t, signed)...)
+		answer := append(c.Cosign(signed), w.Cosign(signed)...)
 		if both, _, err = seal.AddCosignature(both, answer, witnessKey(t, w)); err != nil {
 			t.Fatal(err)
 		}
@@ -124,11 +124,11 @@ func TestCosignatures(t *testing.T) {
 	}
 	for what, answer := range map[string][]byte{
 		"nothing":                {},
-		"another witness's":      c.Cosign(t, signed),
-		"another checkpoint's":   a.Cosign(t, other),
+		"another witness's":      c.Cosign(signed),
+		"another checkpoint's":   a.Cosign(other),
 		"no signature":           []byte("thank you\n"),
-		"cut off":                a.Cosign(t, signed)[:40],
-		"far too many":           bytes.Repeat(c.Cosign(t, signed), 101),
+		"cut off":                a.Cosign(signed)[:40],
+		"far too many":           bytes.Repeat(c.Cosign(signed), 101),
 		"the log's own, doubled": bytes.SplitN(signed, []byte("\n\n"), 2)[1],
 	} {
 		if got, _, err := seal.AddCosignature(signed, answer, ka); err == nil {

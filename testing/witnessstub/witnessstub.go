@@ -41,21 +41,19 @@ type log struct {
 // New starts a witness of this name, whose key is always the same, and stops it with
 // the test.
 func New(t testing.TB, name string) *Witness {
-	t.Helper()
-	w := Offline(t, name)
+	w := Offline(name)
 	s := httptest.NewServer(w)
 	t.Cleanup(s.Close)
 	w.URL = s.URL
 	return w
 }
 
-// Offline is a witness of this name that listens nowhere.
-func Offline(t testing.TB, name string) *Witness {
-	t.Helper()
+// Offline is a witness of this name that listens nowhere, unless somebody serves it.
+func Offline(name string) *Witness {
 	seed := sha256.Sum256([]byte(name))
 	signer, err := torchwood.NewCosignatureSigner(name, ed25519.NewKeyFromSeed(seed[:]))
 	if err != nil {
-		t.Fatal(err)
+		panic(fmt.Sprintf("%q is no name of a witness: %v", name, err))
 	}
 	return &Witness{signer: signer, logs: map[string]*log{}}
 }
@@ -63,23 +61,20 @@ func Offline(t testing.TB, name string) *Witness {
 // Key is the text by which the witness's cosignatures are verified.
 func (w *Witness) Key() string { return w.signer.Verifier().String() }
 
-// Trust has the witness cosign the log of these keys.
-func (w *Witness) Trust(t testing.TB, keys ...string) {
-	t.Helper()
+// Trust has the witness cosign the log of this verifier key.
+func (w *Witness) Trust(key string) {
+	v, err := note.NewVerifier(key)
+	if err != nil {
+		panic(fmt.Sprintf("%q is no key of a log: %v", key, err))
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, key := range keys {
-		v, err := note.NewVerifier(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		l := w.logs[v.Name()]
-		if l == nil {
-			l = &log{}
-			w.logs[v.Name()] = l
-		}
-		l.keys = append(l.keys, v)
+	l := w.logs[v.Name()]
+	if l == nil {
+		l = &log{}
+		w.logs[v.Name()] = l
 	}
+	l.keys = append(l.keys, v)
 }
 
 // Known is how many events of a log the witness has cosigned.
@@ -114,12 +109,11 @@ func (w *Witness) Misbehave(f http.HandlerFunc) {
 }
 
 // Cosign returns the line that cosigns a checkpoint, whatever it is.
-func (w *Witness) Cosign(t testing.TB, signed []byte) []byte {
-	t.Helper()
+func (w *Witness) Cosign(signed []byte) []byte {
 	text, _, _ := bytes.Cut(signed, []byte("\n\n"))
 	line, err := w.line(string(text) + "\n")
 	if err != nil {
-		t.Fatal(err)
+		panic(fmt.Sprintf("it cannot be signed: %v", err))
 	}
 	return line
 }
