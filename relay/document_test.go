@@ -22,7 +22,7 @@ GET/v1/collective GET/v1/collective/sections/{slug} PUT/v1/collective/sections/{
 POST/v1/events GET/v1/events GET/v1/events/{id} POST/v1/events/{id}/erase GET/v1/events/stream
 POST/v1/subscriptions GET/v1/subscriptions GET/v1/subscriptions/{name} PATCH/v1/subscriptions/{name} DELETE/v1/subscriptions/{name}
 GET/v1/subscriptions/{name}/parked POST/v1/subscriptions/{name}/replay POST/v1/subscriptions/{name}/park
-GET/log/checkpoint GET/log/tile/{tile} GET/v1/proofs/{position} GET/v1/payloads GET/v1/keys POST/v1/keys POST/v1/keys/{key}/retire
+GET/log/checkpoint GET/log/witnessed GET/log/tile/{tile} GET/v1/proofs/{position} GET/v1/payloads GET/v1/keys POST/v1/keys POST/v1/keys/{key}/retire
 POST/v1/audit GET/v1/audit/{id} GET/v1/backup GET/v1/limits GET/v1/settings PATCH/v1/settings GET/healthz GET/readyz GET/openapi.json GET/docs`)
 
 func TestDocumentListsThePaths(t *testing.T) {

@@ -144,7 +144,7 @@ func readOnly(r *events.ReadOnlyError) *problem {
 // contradicted refuses what would be recorded in a log that a witness knows otherwise.
 func contradicted(e *commands.ContradictedError) *problem {
 	return (&problem{status: http.StatusServiceUnavailable, code: "WITNESS_CONTRADICTS", detail: e.Error() +
-		"; reads are served, and nothing is recorded until the operator brings the newest copy back, or starts the relay without this witness and gives up what it has seen"}).
+		"; nothing is recorded until the operator brings the newest copy back, or starts the relay without this witness and gives up what it has seen"}).
 		with("witness", e.Witness).with("witnessed_size", e.Known).with("size", e.Size).with("retry_after_s", 60)
 }
 
