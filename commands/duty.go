@@ -37,6 +37,8 @@ type duty struct {
 
 	mu      sync.Mutex
 	epoch   int64     // guarded by mu; of the duty that this process took, 0 if it took none
+	told    time.Time // guarded by mu; when this process last began to say that it has it, and was heard
+	seen    int64     // guarded by mu; the newest epoch whose holder counts as heard
 	heard   time.Time // guarded by mu; when the holder was last heard, by a steady clock
 	left    bool      // guarded by mu; it said then that it stops
 	begun   bool      // guarded by mu; KeepDuty has run once
@@ -69,6 +71,8 @@ type renewal struct {
 const (
 	// dutyPatience is how long the holder of the duty may be silent.
 	dutyPatience = 5 * time.Second
+	// dutyMargin is how much earlier the holder itself counts as silent.
+	dutyMargin = time.Second
 	// toldLate is how much later a heartbeat may reach the holder when another relay
 	// has heard it.
 	toldLate = 3 * time.Second
@@ -80,7 +84,7 @@ const (
 // ledger.
 func (l *Ledger) Share(relay string, c Channel, sealer *seal.Sealer) {
 	l.duty.relay, l.duty.process, l.duty.channel, l.duty.sealer = relay, l.random.ID(), c, sealer
-	l.duty.heard = time.Now()
+	l.duty.seen, l.duty.heard = l.state.Duty().Epoch, time.Now()
 	if sealer != nil {
 		sealer.SignWhile(l.OnDuty)
 	}
@@ -95,6 +99,21 @@ func (l *Ledger) OnDuty() bool {
 	l.duty.mu.Lock()
 	defer l.duty.mu.Unlock()
 	return d.Epoch > 0 && d.Epoch == l.duty.epoch
+}
+
+// HoldsDuty reports whether this relay has the duty and no other can have taken it over
+// yet, because the others have heard it. So of what it guards two relays do nothing at
+// the same time, but for a process that is stopped for seconds and goes on.
+func (l *Ledger) HoldsDuty() bool {
+	if l.duty.channel == nil {
+		return true
+	}
+	if !l.OnDuty() {
+		return false
+	}
+	l.duty.mu.Lock()
+	defer l.duty.mu.Unlock()
+	return time.Since(l.duty.told) < dutyPatience-dutyMargin
 }
 
 // Relays tells who has the duty: the relay's name, "" when there is only one.
@@ -166,6 +185,10 @@ func (l *Ledger) takeDuty(ctx context.Context) error {
 	due := func(d projections.Duty) bool {
 		l.duty.mu.Lock()
 		defer l.duty.mu.Unlock()
+		if d.Epoch != l.duty.seen {
+			// Whoever has just taken it is heard by that.
+			l.duty.seen, l.duty.heard, l.duty.left = d.Epoch, time.Now(), false
+		}
 		return d.Epoch == 0 || d.Epoch != l.duty.epoch && (l.duty.left || !l.duty.begun && d.Relay == l.duty.relay || time.Since(l.duty.heard) >= dutyPatience)
 	}
 	if !due(l.state.Duty()) {
@@ -174,6 +197,7 @@ func (l *Ledger) takeDuty(ctx context.Context) error {
 	// Whoever said so is silent. From now on this relay asks the witnesses itself.
 	l.Contradict(nil)
 	var epoch int64
+	began := time.Now()
 	err := l.asRelay(ctx, func(v view) (decided, error) {
 		epoch = 0
 		d := l.state.Duty()
@@ -190,7 +214,7 @@ func (l *Ledger) takeDuty(ctx context.Context) error {
 	}
 	now := l.log.Now()
 	l.duty.mu.Lock()
-	l.duty.epoch, l.duty.heard, l.duty.left = epoch, time.Now(), false
+	l.duty.epoch, l.duty.told, l.duty.heard, l.duty.left = epoch, began, time.Now(), false
 	l.duty.mu.Unlock()
 	// What the earlier holder heard last is not known here.
 	l.leases.renewAll(l.state.OpenTasks(), now.Add(l.state.Settings().Lease()))
@@ -222,13 +246,18 @@ func (l *Ledger) tell(ctx context.Context) error {
 	if !onDuty && len(m.Renewed) == 0 {
 		return nil
 	}
+	began := time.Now()
 	err := l.say(ctx, m)
 	if err != nil {
 		for _, r := range m.Renewed {
 			l.pending(r, false)
 		}
+		return err
 	}
-	return err
+	l.duty.mu.Lock()
+	l.duty.told = began
+	l.duty.mu.Unlock()
+	return nil
 }
 
 func (l *Ledger) say(ctx context.Context, m said) error {

@@ -3,6 +3,7 @@ package commands_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -21,11 +22,15 @@ type ear struct {
 	air  *air
 	next int
 	dead bool
+	lost bool // what it says reaches nobody
 }
 
 func (e *ear) Say(_ context.Context, m []byte) error {
 	if e.dead {
 		return errors.New("nobody hears")
+	}
+	if e.lost {
+		return nil
 	}
 	e.air.said = append(e.air.said, slices.Clone(m))
 	return nil
@@ -170,6 +175,46 @@ func TestDutyLapsesWhatNobodyHears(t *testing.T) {
 		keep(t, b)
 		if got := w.reload(tk).Legs[0].Status; got != projections.LegClaimed {
 			t.Errorf("the leg is %s, and a has heard of it", got)
+		}
+	})
+}
+
+// TestDutyIsTakenOnce has the holder die before two others: one takes over, and the
+// other does not take it from that one though it has not heard it yet.
+func TestDutyIsTakenOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b, ears := twoRelays(t)
+		n := 0
+		c := commands.New(w.Log(), w.State(), commands.Random{
+			ID:    func() string { n++; return fmt.Sprint("c-", n) },
+			Bytes: func(p []byte) { n++; clear(p); p[0], p[1] = 'c', byte(n) }})
+		c.Share("c", &ear{air: ears[0].air}, nil)
+		keep(t, w.Ledger, b, c)
+		if !w.HoldsDuty() || b.HoldsDuty() || c.HoldsDuty() {
+			t.Fatal("the first relay does not hold the duty alone")
+		}
+		// It says no more that it lives, and counts as silent before the others take over.
+		time.Sleep(4500 * time.Millisecond)
+		if w.HoldsDuty() || !w.OnDuty() {
+			t.Errorf("after 4.5 s of silence: holds %t, on duty %t", w.HoldsDuty(), w.OnDuty())
+		}
+		keep(t, b, c)
+		if w.State().Duty().Relay != "a" {
+			t.Fatalf("taken over after 4.5 s: %+v", w.State().Duty())
+		}
+		time.Sleep(time.Second)
+		ears[1].lost = true
+		keep(t, b, c)
+		ears[1].lost = false
+		if d := w.State().Duty(); d.Relay != "b" || d.Epoch != 2 || !b.HoldsDuty() || c.HoldsDuty() {
+			t.Errorf("the duty: %+v, b holds it: %t", d, b.HoldsDuty())
+		}
+		for range 20 {
+			time.Sleep(time.Second)
+			keep(t, w.Ledger, b, c)
+		}
+		if d := w.State().Duty(); d.Epoch != 2 {
+			t.Errorf("the duty: %+v", d)
 		}
 	})
 }

@@ -121,3 +121,33 @@ func TestDrift(t *testing.T) {
 		t.Errorf("drift %v, %d snapshots more", l.Drift(), len(s.wrote))
 	}
 }
+
+// What waited when a snapshot was taken goes on after it: a code that was issued before
+// is redeemed behind it.
+func TestPairingAcrossASnapshot(t *testing.T) {
+	w := newWorld(t)
+	level := events.Level(5)
+	issued := w.ok(w.PairMachine(w.ctx(), as("root"), commands.PairMachine{ID: "m9", AuthorityLevel: &level}))
+	p, saved, err := w.State().EncodeSnapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.ok(w.RedeemPairing(w.ctx(), as("m9"), commands.RedeemPairing{Code: issued.Secret, PublicKey: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}))
+	state := projections.NewState()
+	if err := state.RestoreSnapshot(p, saved); err != nil {
+		t.Fatal(err)
+	}
+	for r, err := range w.Log().ReadAll(w.ctx(), p) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish, err := state.Stage([]events.Record{r})
+		if err != nil {
+			t.Fatal(err)
+		}
+		publish()
+	}
+	if d := projections.Compare(w.State().Snapshot(), state.Snapshot()); len(d) > 0 {
+		t.Errorf("differs: %+v", d)
+	}
+}

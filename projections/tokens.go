@@ -29,7 +29,7 @@ type Token struct {
 func (t Token) Bearer() bool { return t.Use == "" }
 
 // Device reports whether whoever signs with the token's key is its actor.
-func (t Token) Device() bool { return t.Key != nil }
+func (t Token) Device() bool { return len(t.Key) > 0 }
 
 // applyToken is the token after r, an event of the stream of tokens that is about
 // it; nil if it is in force no more, and before is nil if it was not yet.

@@ -41,6 +41,8 @@ type Config struct {
 	// SubscriptionDirs are where the deliveries of the fleets keep their cursors, by
 	// name; those of a fleet without one are kept in memory.
 	SubscriptionDirs map[string]string
+	// Shelves keep those of fleets that have several relays, by name.
+	Shelves map[string]bus.Store
 	// Views are the read models of the fleets, by name. What is asked of the view of a
 	// fleet without one is answered 503 VIEW_BEHIND.
 	Views map[string]*sqlview.View
@@ -104,7 +106,7 @@ func New(fleets map[string]*commands.Ledger, cfg Config) *Relay {
 	}
 	s.buses = map[string]*bus.Bus{}
 	for name, ledger := range fleets {
-		s.buses[name] = bus.New(bus.Config{Ledger: ledger, Dir: s.cfg.SubscriptionDirs[name], Logger: s.cfg.Logger.With("fleet", name)})
+		s.buses[name] = bus.New(bus.Config{Ledger: ledger, Dir: s.cfg.SubscriptionDirs[name], Shared: s.cfg.Shelves[name], Logger: s.cfg.Logger.With("fleet", name)})
 	}
 	s.doc = newDocument(s.cfg.Version)
 	s.audits.start()

@@ -33,7 +33,9 @@ type subscriptionReply struct {
 	Streams     []string        `json:"streams"`
 	After       events.Position `json:"after"`
 	Status      string          `json:"status" enum:"active,failing,paused"`
+	Relay       string          `json:"relay,omitzero" doc:"Of several relays, the one that delivers, or was the last to."`
 	PublicKey   string          `json:"public_key,omitzero" doc:"What a webhook's signatures verify with (Standard Webhooks, v1a)."`
+	PublicKeys  []string        `json:"public_keys,omitzero" nullable:"false" doc:"Of several relays: the keys of all that may deliver, the present one first. A receiver takes any of them."`
 
 	Position    events.Position `json:"position" doc:"The last event that it is done with."`
 	Head        events.Position `json:"head"`
@@ -46,15 +48,31 @@ type subscriptionReply struct {
 	RetryAt     *time.Time      `json:"retry_at,omitzero"`
 }
 
+// webhookKeys are what the signatures of a webhook verify with: the key that signs now,
+// and, if there are several, all. There are none for another kind of destination.
+func (c *call) webhookKeys(kind, relay string) (now string, all []string, err error) {
+	if kind != "webhook" {
+		return "", nil, nil
+	}
+	keys, err := c.buses[c.fleet].PublicKeys(c.ctx(), relay)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case len(keys) == 1:
+		return keys[0], nil, nil
+	}
+	return keys[0], keys, nil
+}
+
 func (c *call) subscriptionOut(sub projections.Subscription) (subscriptionReply, error) {
-	b := c.buses[c.fleet]
-	s, err := b.Status(sub)
+	s, err := c.buses[c.fleet].Status(c.ctx(), sub)
 	if err != nil {
 		return subscriptionReply{}, err
 	}
 	out := subscriptionReply{
 		Name: sub.Name, Destination: destinationBody(sub.Destination), Types: append([]string{}, sub.Types...), Streams: append([]string{}, sub.Streams...),
 		After: sub.After, Status: "active", Position: s.Position, Head: s.Head, Lag: s.Lag, Delivered: s.Delivered, Parked: len(s.Parked),
+		Relay: s.Relay,
 	}
 	if !s.DeliveredAt.IsZero() {
 		out.DeliveredAt = &s.DeliveredAt
@@ -68,9 +86,7 @@ func (c *call) subscriptionOut(sub projections.Subscription) (subscriptionReply,
 			out.RetryAt = &s.RetryAt
 		}
 	}
-	if sub.Destination.Kind == "webhook" {
-		out.PublicKey, err = b.PublicKey()
-	}
+	out.PublicKey, out.PublicKeys, err = c.webhookKeys(sub.Destination.Kind, s.Relay)
 	return out, err
 }
 
@@ -89,9 +105,7 @@ func (c *call) createSubscription(in subscriptionBody) (createSubscriptionReply,
 		Name: e.Name, Destination: destinationBody(e.Destination), Types: append([]string{}, e.Types...), Streams: append([]string{}, e.Streams...),
 		After: e.After, Receipt: receiptOf(rec),
 	}
-	if e.Destination.Kind == "webhook" {
-		out.PublicKey, err = c.buses[c.fleet].PublicKey()
-	}
+	out.PublicKey, out.PublicKeys, err = c.webhookKeys(e.Destination.Kind, "")
 	c.buses[c.fleet].Changed()
 	return out, err
 }
@@ -103,6 +117,7 @@ type createSubscriptionReply struct {
 	Streams     []string        `json:"streams"`
 	After       events.Position `json:"after"`
 	PublicKey   string          `json:"public_key,omitzero" doc:"What a webhook's signatures verify with (Standard Webhooks, v1a)."`
+	PublicKeys  []string        `json:"public_keys,omitzero" nullable:"false" doc:"Of several relays: the keys of all that may deliver. A receiver takes any of them."`
 	Receipt     receipt         `json:"receipt"`
 }
 
@@ -227,7 +242,7 @@ func (c *call) listParked() (list[parkedItem], error) {
 	if err != nil {
 		return out, err
 	}
-	s, err := c.buses[c.fleet].Status(sub)
+	s, err := c.buses[c.fleet].Status(c.ctx(), sub)
 	if err != nil {
 		return out, err
 	}

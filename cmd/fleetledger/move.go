@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -13,6 +14,7 @@ import (
 	"fleetledger/events"
 	"fleetledger/events/kurrentlog"
 	"fleetledger/events/pebblelog"
+	"fleetledger/relay/bus"
 )
 
 func (a *app) moveCommand() *cobra.Command {
@@ -25,7 +27,8 @@ func (a *app) moveCommand() *cobra.Command {
 		Long: strings.TrimSpace(`
 Move the log of a fleet between the data directory (pebble) and a KurrentDB cluster.
 Every event stays as it is: position, id, bytes, Merkle root, and so every proof and
-checkpoint. Afterwards each event is read from the cluster and compared.
+checkpoint. Afterwards each event is read from the cluster and compared. How far the
+subscriptions are goes with it.
 
 No server may have the data directory open, and when the move is out of a cluster,
 no other relay may run: what it records afterwards is not in the directory.
@@ -126,7 +129,10 @@ func (a *app) moveLocked(ctx context.Context, fleet, engine string, into bool) (
 		if out.Events == 0 {
 			err = fmt.Errorf("there is no fleet %s in %s", fleet, shown)
 		} else {
-			err = explainMove(kurrentlog.Compare(ctx, log, remote), fleet)
+			if err = kurrentlog.Compare(ctx, log, remote); err == nil {
+				err = a.moveCursors(ctx, log, fleet, remote, false)
+			}
+			err = explainMove(err, fleet)
 		}
 		if err := errors.Join(err, log.Close()); err != nil {
 			return moved{}, err
@@ -150,12 +156,30 @@ func (a *app) moveLocked(ctx context.Context, fleet, engine string, into bool) (
 			printer{a.err}.f("%d of %d events are there\n", done, out.Events)
 		}
 	})
+	if err == nil {
+		err = a.moveCursors(ctx, log, fleet, remote, true)
+	}
 	if err := errors.Join(explainMove(err, fleet), log.Close()); err != nil {
 		return moved{}, err
 	}
 	// A crash before this line leaves a log of its own, and a copy that the next move
 	// finds whole.
 	return out, pebblelog.SetReplica(dir, true)
+}
+
+// moveCursors copies how far the subscriptions of a log are, into its cluster or out of
+// it.
+func (a *app) moveCursors(ctx context.Context, log events.Log, fleet string, remote kurrentlog.Options, into bool) error {
+	shelf, err := kurrentlog.OpenShelf(remote)
+	if err != nil {
+		return err
+	}
+	defer shelf.Close()
+	from, to := bus.Store(shelf), bus.Files(filepath.Join(fleetDir(a.data, fleet), subscriptionsName))
+	if into {
+		from, to = to, from
+	}
+	return bus.CopyCursors(ctx, log, from, to)
 }
 
 func explainMove(err error, fleet string) error {

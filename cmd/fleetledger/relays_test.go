@@ -27,6 +27,7 @@ import (
 // relayProcess is a relay of a cluster, as a process.
 type relayProcess struct {
 	dir, name, engine string
+	out               string // the file with what it printed
 	cmd               *exec.Cmd
 	url               atomic.Pointer[string]
 }
@@ -37,8 +38,8 @@ func (r *relayProcess) start(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := filepath.Join(t.TempDir(), "out")
-	f, err := os.Create(out)
+	r.out = filepath.Join(t.TempDir(), "out")
+	f, err := os.Create(r.out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func (r *relayProcess) start(t *testing.T) {
 	}
 	listening := regexp.MustCompile(`(?m)^listening on (\S+)$`)
 	for limit := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		b, err := os.ReadFile(out)
+		b, err := os.ReadFile(r.out)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,8 +75,24 @@ func (r *relayProcess) kill() {
 	_ = r.cmd.Wait()
 }
 
+// command runs the program as a client of the relay, and returns its stdout.
+func (r *relayProcess) command(t *testing.T, tokenFile string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(r.cmd.Path)
+	cmd.Args = append([]string{"fleetledger"}, append(args, "--server", *r.url.Load(), "--token-file", tokenFile)...)
+	out, err := cmd.Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(failed.Stderr), err
+	}
+	return string(out), err
+}
+
 // ask sends a request to a relay; an answer that tells nothing is an error.
 func (r *relayProcess) ask(ctx context.Context, token, method, path, key string, body []byte) (status int, answer []byte, err error) {
+	return r.send(ctx, token, method, path, "application/cloudevents+json", key, body)
+}
+
+func (r *relayProcess) send(ctx context.Context, token, method, path, media, key string, body []byte) (status int, answer []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, *r.url.Load()+path, bytes.NewReader(body))
@@ -85,7 +102,7 @@ func (r *relayProcess) ask(ctx context.Context, token, method, path, key string,
 	req.Header.Set("Authorization", "Bearer "+token)
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
-		req.Header.Set("Content-Type", "application/cloudevents+json")
+		req.Header.Set("Content-Type", media)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -241,9 +258,7 @@ func relaysUnderLoad(t *testing.T, n int, lasts time.Duration) {
 			}
 		}
 		logs[text] = true
-		cmd := exec.Command(r.cmd.Path)
-		cmd.Args = []string{"fleetledger", "audit", "--server", *r.url.Load(), "--token-file", rootTokenFile(relays[0].dir, defaultFleet)}
-		if out, err := cmd.Output(); err != nil || !bytes.HasPrefix(out, []byte("ok")) {
+		if out, err := r.command(t, rootTokenFile(relays[0].dir, defaultFleet), "audit"); err != nil || !strings.HasPrefix(out, "ok") {
 			t.Errorf("%s: audit: %v\n%s", r.name, err, out)
 		}
 	}

@@ -20,9 +20,11 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/events/kurrentlog"
 	"fleetledger/events/pebblelog"
 	"fleetledger/events/seal"
 	"fleetledger/relay"
+	"fleetledger/relay/bus"
 )
 
 type serveFlags struct {
@@ -190,8 +192,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, closeViews(views)) }()
-	cursors := map[string]string{}
-	for name := range fleets {
+	cursors, shelves := map[string]string{}, map[string]bus.Store{}
+	for name, l := range fleets {
+		if log, ok := l.Log().(*kurrentlog.Log); ok {
+			shelves[name] = kurrentlog.NewShelf(log)
+		}
 		at := filepath.Join(fleetDir(a.data, name), subscriptionsName)
 		if _, err := os.Stat(at); err != nil && f.readOnly {
 			continue // it would be made
@@ -200,7 +205,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	}
 	rel := relay.New(fleets, relay.Config{
 		Version: version(), Logger: logger, Seals: seals, Witnesses: witnesses, Views: views, Hosts: f.publicHosts, Backup: a.backupOf(fleets), RootEvery: events.Position(f.rootEvery),
-		SubscriptionDirs: cursors,
+		SubscriptionDirs: cursors, Shelves: shelves,
 	})
 	server := relay.NewServer(rel.Handler())
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)

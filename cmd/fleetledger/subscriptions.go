@@ -19,7 +19,9 @@ type subscription struct {
 	Streams     []string        `json:"streams"`
 	After       uint64          `json:"after"`
 	Status      string          `json:"status"`
+	Relay       string          `json:"relay"`
 	PublicKey   string          `json:"public_key"`
+	PublicKeys  []string        `json:"public_keys"`
 	Position    uint64          `json:"position"`
 	Head        uint64          `json:"head"`
 	Lag         uint64          `json:"lag"`
@@ -144,9 +146,23 @@ func (s subscription) show(p printer) {
 			p.f("            tried again at %s\n", s.RetryAt.Format(time.RFC3339))
 		}
 	}
+	if s.Relay != "" {
+		p.f("  relay     %s\n", s.Relay)
+	}
 	if s.PublicKey != "" {
 		p.f("  key       %s\n", s.PublicKey)
 	}
+	for _, k := range s.others() {
+		p.f("  or        %s, of another relay\n", k)
+	}
+}
+
+// others are the keys of the relays that do not deliver now.
+func (s subscription) others() []string {
+	if len(s.PublicKeys) == 0 {
+		return nil
+	}
+	return s.PublicKeys[1:]
 }
 
 func (a *app) createSubscriptionCommand() *cobra.Command {
@@ -200,6 +216,9 @@ environment that holds it (the value of Authorization; for NATS the token).`),
 				p.f("subscription %s delivers what comes after position %d to %s\n", s.Name, s.After, s.Destination)
 				if s.PublicKey != "" {
 					p.f("its signatures verify with %s\n", s.PublicKey)
+				}
+				for _, k := range s.others() {
+					p.f("or, from another relay,    %s\n", k)
 				}
 				return nil
 			})

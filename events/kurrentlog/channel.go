@@ -2,7 +2,6 @@ package kurrentlog
 
 import (
 	"context"
-	"fmt"
 	"sync"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
@@ -23,7 +22,8 @@ type channel struct {
 // channelKept is how many messages are kept: what relays say in some minutes.
 const channelKept = 1000
 
-func (l *Log) channelStream() string { return l.cluster.stream + "-relays" }
+// channelStream is its name; a colon is in no fleet's id.
+func (l *Log) channelStream() string { return l.cluster.stream + ":relays" }
 
 // Say tells every relay of the fleet, this one too, what Heard returns there.
 func (l *Log) Say(ctx context.Context, message []byte) error {
@@ -32,9 +32,7 @@ func (l *Log) Say(ctx context.Context, message []byte) error {
 	l.channel.mu.Lock()
 	defer l.channel.mu.Unlock()
 	if !l.channel.limited {
-		err := l.cluster.say(ctx, "$$"+l.channelStream(), esdb.EventData{
-			EventType: "$metadata", ContentType: esdb.ContentTypeJson, Data: fmt.Appendf(nil, `{"$maxCount":%d}`, channelKept)})
-		if err != nil {
+		if err := l.cluster.limit(ctx, l.channelStream(), channelKept); err != nil {
 			return err
 		}
 		l.channel.limited = true

@@ -296,15 +296,20 @@ func tooLarge(err error) bool {
 // errWrongHead says that the stream was not at the expected head.
 var errWrongHead = errors.New("the stream has another head")
 
-// append writes events after the first size events of the stream. errWrongHead says
-// that nothing was written; any other error leaves it open.
+// append writes events after the first size events of the log's stream.
 func (c *cluster) append(ctx context.Context, size uint64, batch []esdb.EventData) error {
+	return c.appendTo(ctx, c.stream, size, batch)
+}
+
+// appendTo writes events after the first size events that were ever in a stream.
+// errWrongHead says that nothing was written; any other error leaves it open.
+func (c *cluster) appendTo(ctx context.Context, stream string, size uint64, batch []esdb.EventData) error {
 	_, err := call(ctx, c, func(ctx context.Context, client *esdb.Client) (struct{}, error) {
 		opts := esdb.AppendToStreamOptions{ExpectedRevision: esdb.NoStream{}, Deadline: &c.deadline}
 		if size > 0 {
 			opts.ExpectedRevision = esdb.Revision(size - 1)
 		}
-		r, err := client.AppendToStream(ctx, c.stream, opts, batch...)
+		r, err := client.AppendToStream(ctx, stream, opts, batch...)
 		if err == nil && r.NextExpectedVersion != size+uint64(len(batch))-1 {
 			err = fmt.Errorf("the server says that the stream ends at revision %d after an append that ends at %d", r.NextExpectedVersion, size+uint64(len(batch))-1)
 		}
@@ -429,4 +434,10 @@ func (c *cluster) say(ctx context.Context, stream string, e esdb.EventData) erro
 		return client.AppendToStream(ctx, stream, esdb.AppendToStreamOptions{ExpectedRevision: esdb.Any{}, Deadline: &c.deadline}, e)
 	})
 	return err
+}
+
+// limit has a stream keep its last events only.
+func (c *cluster) limit(ctx context.Context, stream string, kept int) error {
+	return c.say(ctx, "$$"+stream, esdb.EventData{
+		EventType: "$metadata", ContentType: esdb.ContentTypeJson, Data: fmt.Appendf(nil, `{"$maxCount":%d}`, kept)})
 }

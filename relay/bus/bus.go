@@ -2,11 +2,16 @@ package bus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"fleetledger/commands"
 	"fleetledger/events"
@@ -18,67 +23,136 @@ type Config struct {
 	Ledger *commands.Ledger
 	// Dir keeps the cursors and the key that signs webhooks; empty keeps them in
 	// memory.
-	Dir    string
+	Dir string
+	// Shared, unless nil, keeps the cursors instead, for all relays of a fleet: the one
+	// that has the duty delivers, and whoever takes it over goes on from there.
+	Shared Store
 	Logger *slog.Logger
 }
 
 // Bus runs a fleet's subscriptions. Methods may be called concurrently.
 type Bus struct {
 	cfg     Config
+	relay   string
 	cursors *Cursors
 
+	key     func() (*WebhookKey, error)
+	changed chan struct{} // has one slot
+
 	mu      sync.Mutex
-	key     *WebhookKey          // guarded by mu
 	running map[string]*delivery // by name; guarded by mu
-	changed chan struct{}        // has one slot
 }
 
 // New returns a bus that does not run yet.
 func New(cfg Config) *Bus {
-	return &Bus{cfg: cfg, cursors: NewCursors(cfg.Dir), running: map[string]*delivery{}, changed: make(chan struct{}, 1)}
+	b := &Bus{cfg: cfg, running: map[string]*delivery{}, changed: make(chan struct{}, 1)}
+	b.key = sync.OnceValues(func() (*WebhookKey, error) { return OpenWebhookKey(cfg.Dir) })
+	if b.cursors = NewCursors(cfg.Dir); cfg.Shared != nil {
+		b.cursors = sharedCursors(cfg.Shared)
+		b.relay, _ = cfg.Ledger.Relays()
+	}
+	return b
 }
 
-// look is how often a bus looks for subscriptions that another relay changed.
-const look = 2 * time.Second
+const (
+	// look is how often a bus looks for subscriptions that another relay changed.
+	look = 2 * time.Second
+	// dutyLook is how often it looks whether it is the one that delivers.
+	dutyLook = 200 * time.Millisecond
+)
+
+// mine reports whether this relay delivers.
+func (b *Bus) mine() bool { return b.cfg.Shared == nil || b.cfg.Ledger.HoldsDuty() }
 
 // Run runs the subscriptions until ctx ends and returns when all deliveries have
 // ended, their cursors written.
 func (b *Bus) Run(ctx context.Context) error {
-	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for name, d := range b.running {
-			d.stop()
-			delete(b.running, name)
-		}
-	}()
-	tick := time.NewTicker(look)
+	defer b.stopAll()
+	every := look
+	if b.cfg.Shared != nil {
+		every = dutyLook
+	}
+	tick := time.NewTicker(every)
 	defer tick.Stop()
-	seen := events.Revision(0)
-	for first := true; ; first = false {
-		s, err := projections.LoadSubscriptions(ctx, b.cfg.Ledger.Log(), 0)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
+	var (
+		looked    time.Time
+		seen      events.Revision
+		mine      bool
+		published = b.cfg.Shared == nil
+		trouble   string
+	)
+	again := func(f func() error) bool {
+		err := f()
+		if err == nil || ctx.Err() != nil {
+			return err == nil
 		}
-		if first || s.Revision != seen {
-			if err := b.apply(ctx, s); err != nil && ctx.Err() != nil {
-				return nil
-			} else if err != nil {
-				b.cfg.Logger.Error("subscriptions are not run as they should be", "error", err)
-			} else {
-				seen = s.Revision
+		if trouble != err.Error() { // the same trouble is told once
+			trouble = err.Error()
+			b.cfg.Logger.Error("subscriptions are not run as they should be", "error", err)
+		}
+		return false
+	}
+	for {
+		if !published {
+			published = again(func() error { return b.publishKey(ctx) })
+		}
+		was := mine
+		if mine = b.mine(); was && !mine {
+			b.stopAll()
+		}
+		if mine && (!was || time.Since(looked) >= look-dutyLook) {
+			s, err := projections.LoadSubscriptions(ctx, b.cfg.Ledger.Log(), 0)
+			if err != nil {
+				if ctx.Err() != nil {
+					return nil
+				}
+				return err
+			}
+			looked = time.Now()
+			if !was || s.Revision != seen || b.someEnded() {
+				if again(func() error { return b.apply(ctx, s) }) {
+					seen, trouble = s.Revision, ""
+				} else {
+					looked, seen = time.Time{}, 0
+				}
 			}
 		}
 		select {
 		case <-b.changed:
+			looked = time.Time{}
 		case <-tick.C:
 		case <-ctx.Done():
 			return nil
 		}
 	}
+}
+
+// stopAll ends every delivery. Another relay may go on with them: what is known of
+// their cursors is forgotten.
+func (b *Bus) stopAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.running {
+		d.end() // all at once
+	}
+	for name, d := range b.running {
+		d.stop()
+		delete(b.running, name)
+	}
+	b.cursors.forgetAll()
+}
+
+// someEnded reports whether a delivery has ended by itself: its cursor was lost, to
+// another relay or another try of this one.
+func (b *Bus) someEnded() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, d := range b.running {
+		if d.ended() {
+			return true
+		}
+	}
+	return false
 }
 
 // Changed has the bus look at the subscriptions now.
@@ -89,21 +163,75 @@ func (b *Bus) Changed() {
 	}
 }
 
-// PublicKey is what webhooks are verified with.
-func (b *Bus) PublicKey() (string, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.openKey(); err != nil {
-		return "", err
+// keysName is where relays keep what their webhooks are verified with, by their names.
+const keysName = "webhook-keys"
+
+// PublicKeys are what webhooks are verified with: of several relays, each signs with
+// the key in its own directory. The first one is the key of a relay by name, or, if
+// that is not known, this relay's.
+func (b *Bus) PublicKeys(ctx context.Context, relay string) ([]string, error) {
+	own, err := b.ownKey()
+	if err != nil || b.cfg.Shared == nil {
+		return []string{own}, err
 	}
-	return b.key.Public(), nil
+	keys, _, err := b.sharedKeys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys[b.relay] = own
+	first, ok := keys[relay]
+	if !ok {
+		first = own
+	}
+	all := []string{first}
+	for _, name := range slices.Sorted(maps.Keys(keys)) {
+		if !slices.Contains(all, keys[name]) {
+			all = append(all, keys[name])
+		}
+	}
+	return all, nil
 }
 
-func (b *Bus) openKey() (err error) {
-	if b.key == nil {
-		b.key, err = OpenWebhookKey(b.cfg.Dir)
+func (b *Bus) ownKey() (string, error) {
+	key, err := b.key()
+	if err != nil {
+		return "", err
 	}
-	return err
+	return key.Public(), nil
+}
+
+func (b *Bus) sharedKeys(ctx context.Context) (keys map[string]string, version uint64, err error) {
+	text, version, err := b.cfg.Shared.Get(ctx, keysName)
+	if err != nil {
+		return nil, 0, fmt.Errorf("keys of webhooks: %w", err)
+	}
+	keys = map[string]string{}
+	if text != nil {
+		err = json.Unmarshal(text, &keys)
+	}
+	return keys, version, err
+}
+
+// publishKey tells the other relays what this one's webhooks are verified with.
+func (b *Bus) publishKey(ctx context.Context) error {
+	own, err := b.ownKey()
+	if err != nil {
+		return err
+	}
+	for {
+		keys, version, err := b.sharedKeys(ctx)
+		if err != nil || keys[b.relay] == own {
+			return err
+		}
+		keys[b.relay] = own
+		text, err := json.Marshal(keys, json.Deterministic(true))
+		if err != nil {
+			return err
+		}
+		if _, err := b.cfg.Shared.Put(ctx, keysName, text, version); !isLost(err) {
+			return err
+		}
+	}
 }
 
 // apply starts and ends deliveries so that those run that should, and acts on what
@@ -111,80 +239,101 @@ func (b *Bus) openKey() (err error) {
 func (b *Bus) apply(ctx context.Context, s *projections.Subscriptions) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(s.List) > 0 {
-		if err := b.openKey(); err != nil {
-			return err
-		}
-	}
 	for name, d := range b.running {
-		if now := s.Find(name); now == nil || now.Paused || now.CreatedIn != d.sub.CreatedIn {
-			d.stop()
-			delete(b.running, name)
-			if now == nil || now.CreatedIn != d.sub.CreatedIn {
-				if err := b.cursors.remove(cursorName(d.sub)); err != nil {
-					return err
-				}
+		now := s.Find(name)
+		gone := now == nil || now.CreatedIn != d.sub.CreatedIn
+		if !gone && !now.Paused && !d.ended() {
+			continue
+		}
+		lost := d.ended()
+		d.stop()
+		delete(b.running, name)
+		switch {
+		case gone:
+			if err := b.cursors.remove(ctx, cursorName(d.sub)); err != nil {
+				return err
 			}
+		case lost:
+			b.cursors.forget(cursorName(d.sub))
 		}
 	}
 	asked, err := b.asked(ctx)
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, sub := range s.List {
 		if sub.Paused {
 			continue // what is asked of it meanwhile is done once it goes on
 		}
-		cur, err := b.cursors.get(cursorName(sub), sub.After)
-		if err != nil {
-			return err
-		}
-		d := b.running[sub.Name]
-		replay := false
-		var skip events.Position
-		for _, a := range asked[sub.Name] {
-			if a.position <= max(cur.get().Acted, sub.CreatedIn) {
-				continue
+		if err := b.run(ctx, sub, asked[sub.Name]); err != nil {
+			errs = append(errs, err)
+			if b.running[sub.Name] == nil {
+				b.cursors.forget(cursorName(sub)) // it is read anew
 			}
-			switch e := a.event.(type) {
-			case events.SubscriptionReplayed:
-				if e.After == nil {
-					replay = true
-					break
-				}
-				if d != nil { // it would move the cursor on from where it was
-					d.stop()
-					delete(b.running, sub.Name)
-					d = nil
-				}
-				after := *e.After
-				err = cur.change(true, func(c *cursorState) { c.Position = after })
-			case events.SubscriptionParked:
-				skip = e.Event
+			if errors.Is(err, events.ErrUnavailable) {
+				break
 			}
-			if err == nil {
-				err = cur.change(true, func(c *cursorState) { c.Acted = a.position })
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if d == nil {
-			d = &delivery{sub: sub, log: b.cfg.Ledger.Log(), cursor: cur, key: b.key, credential: os.Getenv,
-				logger: b.cfg.Logger, replay: replay, skip: skip}
-			d.start(ctx)
-			b.running[sub.Name] = d
-			continue
-		}
-		if replay || skip != 0 {
-			d.act(func() {
-				d.replay = d.replay || replay
-				if skip != 0 {
-					d.skip = skip
-				}
-			})
 		}
 	}
+	return errors.Join(errs...)
+}
+
+// run has a subscription delivered, and acts on what was asked of it since. Called
+// with mu held.
+func (b *Bus) run(ctx context.Context, sub projections.Subscription, asked []request) error {
+	cur, err := b.cursors.get(ctx, cursorName(sub), sub.After)
+	if err != nil {
+		return err
+	}
+	d := b.running[sub.Name]
+	woken := false
+	for _, a := range asked {
+		if a.position <= max(cur.get().Acted, sub.CreatedIn) {
+			continue
+		}
+		woken = true
+		act := func(*cursorState) {}
+		switch e := a.event.(type) {
+		case events.SubscriptionReplayed:
+			if e.After == nil {
+				act = func(c *cursorState) { c.Replay = true }
+				break
+			}
+			if d != nil { // it would move the cursor on from where it was
+				d.stop()
+				delete(b.running, sub.Name)
+				d = nil
+			}
+			act = func(c *cursorState) { c.Position = *e.After }
+		case events.SubscriptionParked:
+			act = func(c *cursorState) { c.Skip = e.Event }
+		}
+		// In one write: what is noted as acted on is done, by whoever goes on.
+		if err := cur.change(ctx, true, func(c *cursorState) { act(c); c.Acted = a.position }); err != nil {
+			return err
+		}
+	}
+	if d != nil {
+		if woken {
+			d.wake()
+		}
+		return nil
+	}
+	if b.cfg.Shared != nil {
+		// Written before anything is delivered: who delivered before cannot write it any
+		// more, and if it is not the newest that was read, this is refused.
+		if err := cur.change(ctx, true, func(c *cursorState) { c.Relay = b.relay }); err != nil {
+			return err
+		}
+	}
+	key, err := b.key()
+	if err != nil {
+		return err
+	}
+	d = &delivery{sub: sub, log: b.cfg.Ledger.Log(), cursor: cur, key: key, credential: os.Getenv, may: b.mine, logger: b.cfg.Logger}
+	d.start(ctx)
+	b.running[sub.Name] = d
 	return nil
 }
 
@@ -236,26 +385,33 @@ type Status struct {
 	Failing string
 	Stuck   events.Position
 	RetryAt time.Time
+	// Relay is the relay of a cluster that delivers, or was the last to.
+	Relay string
 }
 
-// Status returns how the delivery of a subscription stands.
-func (b *Bus) Status(sub projections.Subscription) (Status, error) {
-	b.mu.Lock()
-	d := b.running[sub.Name]
-	b.mu.Unlock()
-	cur, err := b.cursors.get(cursorName(sub), sub.After)
-	if err != nil {
-		return Status{}, err
+// Status returns how the delivery of a subscription stands. A relay that does not
+// deliver knows it as it was last written.
+func (b *Bus) Status(ctx context.Context, sub projections.Subscription) (Status, error) {
+	var c cursorState
+	if b.mine() {
+		cur, err := b.cursors.get(ctx, cursorName(sub), sub.After)
+		if err != nil {
+			return Status{}, err
+		}
+		c = cur.get()
+	} else {
+		var err error
+		if c, _, err = b.cursors.load(ctx, cursorName(sub), sub.After); err != nil {
+			return Status{}, err
+		}
 	}
-	c := cur.get()
-	s := Status{Position: c.Position, Head: b.cfg.Ledger.Log().Durable(), Delivered: c.Delivered, DeliveredAt: c.DeliveredAt, Parked: c.Parked}
+	s := Status{Position: c.Position, Head: b.cfg.Ledger.Log().Durable(), Delivered: c.Delivered, DeliveredAt: c.DeliveredAt, Parked: c.Parked,
+		Failing: c.Failing, Stuck: c.Stuck, RetryAt: c.RetryAt}
+	if b.cfg.Shared != nil {
+		s.Relay = c.Relay
+	}
 	if s.Head > s.Position {
 		s.Lag = s.Head - s.Position
-	}
-	if d != nil {
-		d.mu.Lock()
-		s.Failing, s.Stuck, s.RetryAt = d.failing, d.stuck, d.retryAt
-		d.mu.Unlock()
 	}
 	return s, nil
 }

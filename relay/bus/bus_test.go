@@ -28,10 +28,12 @@ import (
 // fixture is a fleet whose bus runs until the test ends, or is restarted.
 type fixture struct {
 	*commands.Ledger
-	t    testing.TB
-	dir  string
-	bus  *Bus
-	stop func()
+	t   testing.TB
+	dir string
+	// shared, unless nil, is what its relay shares with others.
+	shared Store
+	bus    *Bus
+	stop   func()
 }
 
 func newFixture(t testing.TB) *fixture {
@@ -42,7 +44,7 @@ func newFixture(t testing.TB) *fixture {
 }
 
 func (f *fixture) start() {
-	f.bus = New(Config{Ledger: f.Ledger, Dir: f.dir, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
+	f.bus = New(Config{Ledger: f.Ledger, Dir: f.dir, Shared: f.shared, Logger: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- f.bus.Run(ctx) }()
@@ -93,7 +95,7 @@ func (f *fixture) status(name string) Status {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	s, err := f.bus.Status(*list.Find(name))
+	s, err := f.bus.Status(context.Background(), *list.Find(name))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -107,7 +109,7 @@ func (f *fixture) await(what string, holds func() bool) {
 		if time.Now().After(limit) {
 			list, _ := projections.LoadSubscriptions(context.Background(), f.Log(), 0)
 			for _, sub := range list.List {
-				s, err := f.bus.Status(sub)
+				s, err := f.bus.Status(context.Background(), sub)
 				f.t.Logf("%s: %+v (%v)", sub.Name, s, err)
 			}
 			f.t.Fatalf("%s: not within 20 s", what)
@@ -171,10 +173,11 @@ func TestWebhook(t *testing.T) {
 	f.record("ext.build.done", "ext-b", 0, 3)
 	f.await("20 events", func() bool { return len(r.taken()) == 20 })
 
-	key, err := f.bus.PublicKey()
-	if err != nil {
-		t.Fatal(err)
+	keys, err := f.bus.PublicKeys(t.Context(), "")
+	if err != nil || len(keys) != 1 {
+		t.Fatal(keys, err)
 	}
+	key := keys[0]
 	raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(key, "whpk_"))
 	if err != nil {
 		t.Fatal(err)
@@ -202,7 +205,7 @@ func TestWebhook(t *testing.T) {
 	if got := r.taken(); !slices.Equal(got, want) {
 		t.Errorf("took %v, want %v", got, want)
 	}
-	if again, err := f.bus.PublicKey(); err != nil || again != key {
+	if again, err := f.bus.PublicKeys(t.Context(), ""); err != nil || again[0] != key {
 		t.Errorf("after a restart the key is %q (%v), it was %q", again, err, key)
 	}
 	if info, err := os.Stat(filepath.Join(f.dir, webhookKeyName)); err != nil || info.Mode().Perm() != 0o600 {

@@ -4,9 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -18,31 +17,45 @@ import (
 // Cursors are named places in a log that survive restarts. Methods may be called
 // concurrently.
 type Cursors struct {
-	dir string // empty keeps them in memory only
+	store Store
+	where string // for people
 
 	mu   sync.Mutex
-	open map[string]*cursor
+	open map[string]*cursor // guarded by mu
 }
 
 // NewCursors returns the cursors kept in dir, one file each; an empty dir keeps them
 // in memory.
-func NewCursors(dir string) *Cursors { return &Cursors{dir: dir, open: map[string]*cursor{}} }
+func NewCursors(dir string) *Cursors {
+	if dir == "" {
+		return &Cursors{store: &memory{values: map[string][]byte{}}, where: "memory", open: map[string]*cursor{}}
+	}
+	return &Cursors{store: Files(dir), where: filepath.Clean(dir), open: map[string]*cursor{}}
+}
+
+// sharedCursors returns cursors of which each is used by one process at a time.
+func sharedCursors(s Store) *Cursors {
+	return &Cursors{store: s, where: "the cluster", open: map[string]*cursor{}}
+}
 
 // cursor is one of them.
 type cursor struct {
-	name string // of its file
-	dir  string
+	name  string
+	store Store
 
 	// turn has one slot, full while somebody reads the log by this cursor.
 	turn chan struct{}
 
+	saving  sync.Mutex // held while the store is written to
+	version uint64     // of what the store holds; guarded by saving
+
 	mu    sync.Mutex
-	state cursorState
-	dirty bool
-	saved time.Time
+	state cursorState // guarded by mu
+	dirty bool        // guarded by mu
+	saved time.Time   // guarded by mu; when it was last written
 }
 
-// cursorState is what a cursor's file holds.
+// cursorState is what is kept of a cursor.
 type cursorState struct {
 	// Position is the last event that is done with.
 	Position events.Position `json:"position"`
@@ -51,8 +64,18 @@ type cursorState struct {
 	Parked    []Parked `json:"parked,omitzero"`
 	// DeliveredAt is when the last one was taken.
 	DeliveredAt time.Time `json:"delivered_at,omitzero"`
-	// Acted is the last event of the subscriptions' stream that was acted on.
-	Acted events.Position `json:"acted,omitzero"`
+	// Acted is the last event of the subscriptions' stream that was acted on, or is
+	// kept here as something to do: Replay says that the parked ones are to be
+	// delivered, Skip is the position of an event to park.
+	Acted  events.Position `json:"acted,omitzero"`
+	Replay bool            `json:"replay,omitzero"`
+	Skip   events.Position `json:"skip,omitzero"`
+	// Failing is why the event at Stuck is not taken yet, RetryAt when it is tried again.
+	Failing string          `json:"failing,omitzero"`
+	Stuck   events.Position `json:"stuck,omitzero"`
+	RetryAt time.Time       `json:"retry_at,omitzero"`
+	// Relay is the relay of a cluster that delivers.
+	Relay string `json:"relay,omitzero"`
 }
 
 // Parked is an event that was put aside.
@@ -65,41 +88,60 @@ type Parked struct {
 }
 
 // get returns the cursor of a name; a new one stands at after.
-func (c *Cursors) get(name string, after events.Position) (*cursor, error) {
+func (c *Cursors) get(ctx context.Context, name string, after events.Position) (*cursor, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if x := c.open[name]; x != nil {
+	x := c.open[name]
+	c.mu.Unlock()
+	if x != nil {
 		return x, nil
 	}
-	x := &cursor{name: name + ".json", dir: c.dir, turn: make(chan struct{}, 1), state: cursorState{Position: after}}
-	if c.dir != "" {
-		b, err := os.ReadFile(filepath.Join(c.dir, x.name))
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
-			return nil, fmt.Errorf("cursor %s: %w", name, err)
-		default:
-			if err := json.Unmarshal(b, &x.state); err != nil {
-				return nil, fmt.Errorf("cursor %s: %s does not read: %w; remove the file, and everything is delivered anew", name, filepath.Join(c.dir, x.name), err)
-			}
-		}
+	x = &cursor{name: name, store: c.store, turn: make(chan struct{}, 1)}
+	var err error
+	if x.state, x.version, err = c.load(ctx, name, after); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if first := c.open[name]; first != nil {
+		return first, nil
 	}
 	c.open[name] = x
 	return x, nil
 }
 
-// remove forgets a cursor. Nobody may be reading by it.
-func (c *Cursors) remove(name string) error {
+// load reads how a cursor stands in the store.
+func (c *Cursors) load(ctx context.Context, name string, after events.Position) (cursorState, uint64, error) {
+	s := cursorState{Position: after}
+	b, version, err := c.store.Get(ctx, name)
+	if err != nil {
+		return s, 0, fmt.Errorf("cursor %s: %w", name, err)
+	}
+	if b == nil {
+		return s, version, nil
+	}
+	if err := json.Unmarshal(b, &s); err != nil {
+		return s, 0, fmt.Errorf("cursor %s: what %s holds of it does not read: %w; remove it there, and everything is delivered anew", name, c.where, err)
+	}
+	return s, version, nil
+}
+
+// forget has a cursor read from the store again. Nobody may be reading by it.
+func (c *Cursors) forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.open, name)
-	if c.dir == "" {
-		return nil
-	}
-	if err := os.Remove(filepath.Join(c.dir, name+".json")); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
+}
+
+func (c *Cursors) forgetAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.open)
+}
+
+// remove removes a cursor. Nobody may be reading by it.
+func (c *Cursors) remove(ctx context.Context, name string) error {
+	c.forget(name)
+	return c.store.Remove(ctx, name)
 }
 
 // acquire waits until nobody else reads by this cursor, or ctx ends.
@@ -115,8 +157,11 @@ func (x *cursor) acquire(ctx context.Context) (release func(), err error) {
 func (x *cursor) get() cursorState {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	s := x.state
-	s.Parked = append([]Parked{}, s.Parked...)
+	return x.state.clone()
+}
+
+func (s cursorState) clone() cursorState {
+	s.Parked = slices.Clone(s.Parked)
 	return s
 }
 
@@ -124,55 +169,58 @@ func (x *cursor) get() cursorState {
 // since comes again after a crash.
 const saveEvery = time.Second
 
-// change changes the cursor and writes it if that was long ago, or if now is set.
-func (x *cursor) change(now bool, f func(*cursorState)) error {
+// note changes the cursor; it reports whether it is time to write it.
+func (x *cursor) note(f func(*cursorState)) (due bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	f(&x.state)
 	x.dirty = true
-	if now || time.Since(x.saved) > saveEvery {
-		return x.save()
+	return time.Since(x.saved) > saveEvery
+}
+
+// change changes the cursor and writes it if that was long ago, or if now is set. On
+// an error it is changed and not written.
+func (x *cursor) change(ctx context.Context, now bool, f func(*cursorState)) error {
+	if due := x.note(f); !due && !now {
+		return nil
 	}
-	return nil
+	return x.flush(ctx)
 }
 
 // flush writes the cursor if it changed since.
-func (x *cursor) flush() error {
+func (x *cursor) flush(ctx context.Context) (err error) {
+	x.saving.Lock()
+	defer x.saving.Unlock()
 	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.dirty {
-		return nil
-	}
-	return x.save()
-}
-
-// save writes the file, whole or not at all. Called with mu held.
-func (x *cursor) save() (err error) {
-	x.saved, x.dirty = time.Now(), false
-	if x.dir == "" {
+	dirty, state := x.dirty, x.state.clone()
+	x.dirty = false
+	x.mu.Unlock()
+	if !dirty {
 		return nil
 	}
 	defer func() {
-		if err != nil {
-			x.dirty = true
-			err = fmt.Errorf("write cursor %s: %w", x.name, err)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		if err == nil {
+			x.saved = time.Now()
+			return
 		}
+		x.dirty = true
+		err = fmt.Errorf("write cursor %s: %w", x.name, err)
 	}()
-	b, err := json.Marshal(x.state)
+	b, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(x.dir, 0o700); err != nil {
-		return err
+	version, err := x.store.Put(ctx, x.name, b, x.version)
+	if err == nil {
+		x.version = version
 	}
-	name := filepath.Join(x.dir, x.name)
-	f, err := os.OpenFile(name+".new", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(b, '\n'))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(name+".new", name)
+	return err
+}
+
+// isLost reports whether err says that another process has the cursor now.
+func isLost(err error) bool {
+	_, lost := errors.AsType[*events.ConflictError](err)
+	return lost
 }

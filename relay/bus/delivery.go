@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +34,9 @@ type delivery struct {
 	cursor     *cursor
 	key        *WebhookKey
 	credential func(env string) string
-	logger     *slog.Logger
+	// may reports whether this process still is the one that delivers.
+	may    func() bool
+	logger *slog.Logger
 
 	end  context.CancelFunc
 	done chan struct{}
@@ -42,17 +45,6 @@ type delivery struct {
 
 	// current is the position of the event that was last handed over.
 	current atomic.Uint64
-
-	mu sync.Mutex // guards the rest
-	// failing is why the event under way was not taken yet, retryAt when it is tried
-	// again; stuck is its position.
-	failing string
-	retryAt time.Time
-	stuck   events.Position
-	// skip is the position of an event to park, replay says that the parked ones are
-	// to be delivered.
-	skip   events.Position
-	replay bool
 }
 
 func (d *delivery) start(ctx context.Context) {
@@ -71,19 +63,29 @@ func (d *delivery) stop() {
 	<-d.done
 }
 
+// ended reports whether it has ended by itself.
+func (d *delivery) ended() bool {
+	select {
+	case <-d.done:
+		return true
+	default:
+		return false
+	}
+}
+
 func (d *delivery) run(ctx context.Context) {
 	var to *destination
 	for try := 1; to == nil; try++ {
 		var err error
 		if to, err = d.connect(); err != nil {
-			d.fail(0, err)
+			d.fail(ctx, 0, err)
 			if !d.pause(ctx, backoff(try)) {
 				return
 			}
 		}
 	}
 	defer to.Close()
-	d.fine()
+	d.cursor.note(d.fine)
 
 	var running reading
 	defer running.close()
@@ -94,16 +96,24 @@ func (d *delivery) run(ctx context.Context) {
 			return cloudEventMessage(r)
 		},
 		between: func(ctx context.Context) error { return d.replayParked(ctx, to) },
+		trouble: func(err error) {
+			if err == nil {
+				d.cursor.note(d.fine)
+				return
+			}
+			d.logger.Warn("a delivery waits: how far it is cannot be written", "subscription", d.sub.Name, "error", err.Error())
+			d.cursor.note(func(c *cursorState) { c.Failing, c.Stuck = brief(err), events.Position(d.current.Load()) })
+		},
 	})
 	if err != nil {
 		return // ctx ended
 	}
 	for m := range messages {
-		if d.deliver(ctx, to, m, events.Position(d.current.Load())) {
-			m.Ack()
-		} else {
+		if !d.deliver(ctx, to, m, events.Position(d.current.Load())) {
 			m.Nack()
+			return
 		}
+		m.Ack()
 	}
 }
 
@@ -118,16 +128,17 @@ func (d *delivery) connect() (*destination, error) {
 	return connect(d.sub.Destination, credential, d.key)
 }
 
-// deliver sends a message until it is taken or parked; false when ctx ended first.
+// deliver sends a message until it is taken or parked; false when ctx ended first, or
+// another process delivers now.
 func (d *delivery) deliver(ctx context.Context, to *destination, m *message.Message, position events.Position) bool {
 	refused := 0
-	for try := 1; ; try++ {
+	for try := 1; d.may(); try++ {
 		err := to.publish(ctx, m)
 		if err == nil {
-			d.fine()
-			_ = d.cursor.change(false, func(c *cursorState) {
+			d.cursor.note(func(c *cursorState) {
 				c.Delivered++
 				c.DeliveredAt = time.Now().UTC()
+				d.fine(c)
 			})
 			return true
 		}
@@ -138,10 +149,9 @@ func (d *delivery) deliver(ctx context.Context, to *destination, m *message.Mess
 		if errors.As(err, &rejected) {
 			refused++
 		}
-		d.fail(position, err)
+		d.fail(ctx, position, err)
 		if d.skipped(position) || refused >= rejections && len(d.cursor.get().Parked) < maxParked {
-			if d.park(position, m.UUID, err) == nil {
-				d.fine()
+			if d.park(ctx, position, m.UUID, err) == nil {
 				return true
 			}
 		}
@@ -152,42 +162,49 @@ func (d *delivery) deliver(ctx context.Context, to *destination, m *message.Mess
 		if !d.pause(ctx, wait) {
 			return false
 		}
-		if d.skipped(position) && d.park(position, m.UUID, err) == nil {
-			d.fine()
+		if d.skipped(position) && d.park(ctx, position, m.UUID, err) == nil {
 			return true
 		}
 	}
+	return false
 }
 
 // park puts an event aside; durable when it returns nil.
-func (d *delivery) park(position events.Position, id string, why error) error {
-	err := d.cursor.change(true, func(c *cursorState) {
-		c.Parked = append(c.Parked, Parked{Position: position, EventID: id, At: time.Now().UTC(), Reason: why.Error()})
+func (d *delivery) park(ctx context.Context, position events.Position, id string, why error) error {
+	reason := brief(why)
+	err := d.cursor.change(ctx, true, func(c *cursorState) {
+		if !slices.ContainsFunc(c.Parked, func(p Parked) bool { return p.Position == position }) { // it may be tried again
+			c.Parked = append(c.Parked, Parked{Position: position, EventID: id, At: time.Now().UTC(), Reason: reason})
+		}
+		if c.Skip == position {
+			c.Skip = 0
+		}
 	})
 	if err != nil {
 		d.logger.Error("an event could not be parked", "subscription", d.sub.Name, "position", position, "error", err)
 		return err
 	}
-	d.logger.Warn("an event was parked: its destination refuses it", "subscription", d.sub.Name, "position", position, "reason", why.Error())
+	d.logger.Warn("an event was parked: its destination refuses it", "subscription", d.sub.Name, "position", position, "reason", reason)
+	d.cursor.note(d.fine)
 	return nil
 }
 
 // replayParked delivers what was parked, if that was asked for. What is refused
 // again stays parked.
 func (d *delivery) replayParked(ctx context.Context, to *destination) error {
-	d.mu.Lock()
-	asked := d.replay
-	d.replay = false
-	d.mu.Unlock()
-	if !asked {
+	state := d.cursor.get()
+	if !state.Replay {
 		return nil
 	}
-	for _, p := range d.cursor.get().Parked {
+	for _, p := range state.Parked {
+		if !d.may() {
+			return errNotMine
+		}
 		err := d.again(ctx, to, p)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		err = d.cursor.change(true, func(c *cursorState) {
+		err = d.cursor.change(ctx, true, func(c *cursorState) {
 			for i := range c.Parked {
 				switch {
 				case c.Parked[i].Position != p.Position:
@@ -196,16 +213,26 @@ func (d *delivery) replayParked(ctx context.Context, to *destination) error {
 					c.Delivered++
 					return
 				default:
-					c.Parked[i].Reason, c.Parked[i].At = err.Error(), time.Now().UTC()
+					c.Parked[i].Reason, c.Parked[i].At = brief(err), time.Now().UTC()
 				}
 			}
 		})
+		if isLost(err) {
+			return err
+		}
 		if err != nil {
 			d.logger.Error("the cursor could not be written", "subscription", d.sub.Name, "error", err)
 		}
 	}
+	// Only now: whoever goes on with this delivery after a crash does the rest.
+	if err := d.cursor.change(ctx, true, func(c *cursorState) { c.Replay = false }); isLost(err) {
+		return err
+	}
 	return nil
 }
+
+// errNotMine says that another process delivers now.
+var errNotMine = errors.New("another relay delivers")
 
 func (d *delivery) again(ctx context.Context, to *destination, p Parked) error {
 	for r, err := range d.log.ReadAll(ctx, p.Position-1) {
@@ -221,35 +248,40 @@ func (d *delivery) again(ctx context.Context, to *destination, p Parked) error {
 	return fmt.Errorf("no event at position %d", p.Position)
 }
 
-func (d *delivery) fail(position events.Position, err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.failing == "" {
+func (d *delivery) fail(ctx context.Context, position events.Position, err error) {
+	begins := false
+	d.cursor.note(func(c *cursorState) {
+		begins = c.Failing == ""
+		c.Failing, c.Stuck = brief(err), position
+	})
+	if begins {
 		d.logger.Warn("a destination does not take events; it is tried again", "subscription", d.sub.Name, "position", position, "error", err.Error())
+		_ = d.cursor.flush(ctx) // it is for who looks, and is written with what comes next
 	}
-	d.failing, d.stuck = err.Error(), position
 }
 
-func (d *delivery) fine() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.failing != "" {
-		d.logger.Info("a destination takes events again", "subscription", d.sub.Name)
+// brief is what is kept of an error's text.
+func brief(err error) string {
+	s := err.Error()
+	return strings.ToValidUTF8(s[:min(len(s), maxReason)], "")
+}
+
+// fine notes that nothing fails.
+func (d *delivery) fine(c *cursorState) {
+	if c.Failing != "" {
+		d.logger.Info("a delivery goes on", "subscription", d.sub.Name)
 	}
-	d.failing, d.stuck, d.retryAt = "", 0, time.Time{}
+	c.Failing, c.Stuck, c.RetryAt = "", 0, time.Time{}
 }
 
 func (d *delivery) skipped(position events.Position) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.skip == position && position != 0
+	return position != 0 && d.cursor.get().Skip == position
 }
 
 // pause waits, or until it is nudged; false when ctx ended.
 func (d *delivery) pause(ctx context.Context, wait time.Duration) bool {
-	d.mu.Lock()
-	d.retryAt = time.Now().Add(wait).UTC()
-	d.mu.Unlock()
+	// A cursor that cannot be written says so when it moves on.
+	_ = d.cursor.change(ctx, false, func(c *cursorState) { c.RetryAt = time.Now().Add(wait).UTC() })
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -269,11 +301,8 @@ func backoff(try int) time.Duration {
 	return wait - rand.N(wait/4)
 }
 
-// act does what was asked of a running delivery.
-func (d *delivery) act(f func()) {
-	d.mu.Lock()
-	f()
-	d.mu.Unlock()
+// wake has a running delivery look at what was asked of it.
+func (d *delivery) wake() {
 	select {
 	case d.nudge <- struct{}{}:
 	default:

@@ -123,7 +123,7 @@ func (s *Subscriber) Subscribe(ctx context.Context, topic string) (<-chan *messa
 	if err := events.CheckName("topic", string(stream)); err != nil {
 		return nil, err
 	}
-	cur, err := s.cfg.Cursors.get(url.PathEscape(s.cfg.Name+"@"+topic), 0)
+	cur, err := s.cfg.Cursors.get(ctx, url.PathEscape(s.cfg.Name+"@"+topic), 0)
 	if err != nil {
 		return nil, err
 	}
@@ -169,6 +169,9 @@ type source struct {
 	message func(events.Record) (*message.Message, error)
 	// between, unless nil, is called before each look at the log.
 	between func(context.Context) error
+	// trouble, unless nil, is told when the cursor cannot be written, and with nil when
+	// it can again.
+	trouble func(error)
 }
 
 func (r *reading) start(ctx context.Context, s source) (<-chan *message.Message, error) {
@@ -208,6 +211,8 @@ const (
 	// idleWait bounds how long a subscription waits for the log without a look at
 	// its cursor.
 	idleWait = time.Second
+	// flushTime is how long the last write of a cursor may take.
+	flushTime = 2 * time.Second
 )
 
 // read sends messages until ctx ends.
@@ -217,7 +222,12 @@ func (s source) read(ctx context.Context, out chan<- *message.Message) {
 		return
 	}
 	defer release()
-	defer func() { _ = s.cursor.flush() }() // what it lacks is sent again
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+		defer cancel()
+		_ = s.cursor.flush(ctx) // what it lacks is sent again
+	}()
+	troubled := false
 	for ctx.Err() == nil {
 		if s.between != nil && s.between(ctx) != nil {
 			return
@@ -232,10 +242,18 @@ func (s source) read(ctx context.Context, out chan<- *message.Message) {
 			}
 		}
 		if last > s.cursor.get().Position {
-			_ = s.cursor.change(false, func(c *cursorState) { c.Position = last })
+			if !s.moved(ctx, last) {
+				return
+			}
 			continue
 		}
-		_ = s.cursor.flush()
+		if err = s.cursor.flush(ctx); isLost(err) {
+			return
+		}
+		if s.trouble != nil && (err != nil || troubled) {
+			s.trouble(err)
+		}
+		troubled = err != nil
 		wait, cancel := context.WithTimeout(ctx, idleWait)
 		err = s.log.Wait(wait, last+1)
 		cancel()
@@ -269,7 +287,7 @@ func (s source) page(ctx context.Context, after events.Position) (page []events.
 func (s source) send(ctx context.Context, out chan<- *message.Message, r events.Record) bool {
 	m, err := s.message(r)
 	if err != nil || m == nil {
-		return err == nil && s.cursor.change(false, func(c *cursorState) { c.Position = r.Header.Position }) == nil
+		return err == nil && s.moved(ctx, r.Header.Position)
 	}
 	for {
 		msgCtx, done := context.WithCancel(ctx)
@@ -283,9 +301,7 @@ func (s source) send(ctx context.Context, out chan<- *message.Message, r events.
 		select {
 		case <-m.Acked():
 			done()
-			// A cursor that cannot be written has the message sent again after a restart.
-			_ = s.cursor.change(false, func(c *cursorState) { c.Position = r.Header.Position })
-			return true
+			return s.moved(ctx, r.Header.Position)
 		case <-m.Nacked():
 			done()
 			m = m.Copy()
@@ -299,4 +315,28 @@ func (s source) send(ctx context.Context, out chan<- *message.Message, r events.
 			return false
 		}
 	}
+}
+
+// moved moves the cursor on to a position; false if the reading ends. While the cursor
+// cannot be written, nothing more is sent: what was delivered since it was last comes
+// again after a crash, and is to be little.
+func (s source) moved(ctx context.Context, p events.Position) bool {
+	err := s.cursor.change(ctx, false, func(c *cursorState) { c.Position = p })
+	for try := 1; err != nil; try++ {
+		if isLost(err) {
+			return false
+		}
+		if s.trouble != nil {
+			s.trouble(err)
+		}
+		select {
+		case <-time.After(backoff(try)):
+		case <-ctx.Done():
+			return false
+		}
+		if err = s.cursor.flush(ctx); err == nil && s.trouble != nil {
+			s.trouble(nil)
+		}
+	}
+	return true
 }

@@ -260,6 +260,22 @@ func (n *node) Tombstone(_ context.Context, req *streams.TombstoneReq) (*streams
 	return &streams.TombstoneResp{PositionOption: &streams.TombstoneResp_NoPosition{NoPosition: &shared.Empty{}}}, nil
 }
 
+// Delete ends what a stream holds so far, as a real server does: by its metadata. What
+// is appended later goes on after it.
+func (n *node) Delete(_ context.Context, req *streams.DeleteReq) (*streams.DeleteResp, error) {
+	name := string(req.GetOptions().GetStreamIdentifier().GetStreamName())
+	n.c.mu.Lock()
+	size := 0
+	if s := n.c.streams[name]; s != nil {
+		size = len(s.events)
+	}
+	n.c.mu.Unlock()
+	n.c.SetMetadata(name, fmt.Appendf(nil, `{"$tb":%d}`, size))
+	n.c.mu.Lock()
+	defer n.c.mu.Unlock()
+	return &streams.DeleteResp{PositionOption: &streams.DeleteResp_Position_{Position: &streams.DeleteResp_Position{CommitPosition: n.c.commit, PreparePosition: n.c.commit}}}, nil
+}
+
 // Read implements reads and subscriptions of one stream.
 func (n *node) Read(req *streams.ReadReq, ss streams.Streams_ReadServer) error {
 	o := req.GetOptions()
