@@ -32,7 +32,7 @@ func FindInArgv(argv []string) []WordFinding {
 // MaskArgv returns argv with its secrets masked, and how many they are. It does
 // not change argv.
 func MaskArgv(argv []string) (masked []string, n int) {
-	for {
+	for round := 1; ; round++ {
 		found := FindInArgv(argv)
 		if len(found) == 0 {
 			return argv, n
@@ -42,6 +42,9 @@ func MaskArgv(argv []string) (masked []string, n int) {
 		for i := len(found) - 1; i >= 0; i-- {
 			f := found[i]
 			w := argv[f.Word]
+			if round > patience {
+				f.Start, f.End = 0, len(w)
+			}
 			argv[f.Word] = w[:f.Start] + mark(f.Rule) + w[f.End:]
 		}
 	}

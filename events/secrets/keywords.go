@@ -1,7 +1,5 @@
 package secrets
 
-import "slices"
-
 // keywords are the words that say which rules to try. A text is looked at byte by
 // byte, once for all of them: mostly it holds none, and that must cost little, as
 // every event of an agent is looked at before it is recorded.
@@ -11,6 +9,7 @@ type keywords struct {
 	// may begin with these; 0 is the empty one.
 	byStart [1 << (3 * classBits)]uint16
 	lists   [][]uint16
+	numbers map[string]uint16
 }
 
 // occurrence is a keyword in a text.
@@ -39,14 +38,14 @@ var classOf = func() (class [256]uint16) {
 
 // add makes word, in lower case, one of the keywords, and returns its number.
 func (k *keywords) add(word string) uint16 {
-	if i := slices.Index(k.list, word); i >= 0 {
-		return uint16(i)
+	if n, ok := k.numbers[word]; ok {
+		return n
+	}
+	if k.lists == nil {
+		k.lists, k.numbers = [][]uint16{nil}, map[string]uint16{}
 	}
 	n := uint16(len(k.list))
-	k.list = append(k.list, word)
-	if k.lists == nil {
-		k.lists = [][]uint16{nil}
-	}
+	k.list, k.numbers[word] = append(k.list, word), n
 	start, free := 0, 0
 	for i := range 3 {
 		start <<= classBits
@@ -67,19 +66,25 @@ func (k *keywords) add(word string) uint16 {
 	return n
 }
 
-// find returns where the keywords are in text, in any case of their letters, and
-// which it has; nil if none.
-func (k *keywords) find(text string) (words []occurrence, has []bool) {
+// index is one of these words; nil if there are none.
+func index(words []string) *keywords {
+	if len(words) == 0 {
+		return nil
+	}
+	k := &keywords{}
+	for _, w := range words {
+		k.add(lower(w))
+	}
+	return k
+}
+
+// find returns where the keywords are in text, in any case of their letters.
+func (k *keywords) find(text string) (words []occurrence) {
 	begin := func(start uint16, at int) {
 		for _, n := range k.lists[k.byStart[start]] {
-			if !hasPrefixFold(text[at:], k.list[n]) {
-				continue
+			if hasPrefixFold(text[at:], k.list[n]) {
+				words = append(words, occurrence{n, at})
 			}
-			if has == nil {
-				has = make([]bool, len(k.list))
-			}
-			has[n] = true
-			words = append(words, occurrence{n, at})
 		}
 	}
 	start := uint16(0)
@@ -95,7 +100,7 @@ func (k *keywords) find(text string) (words []occurrence, has []bool) {
 			begin(start, len(text)-2+i)
 		}
 	}
-	return words, has
+	return words
 }
 
 // hasPrefixFold reports whether s begins with prefix, which is in lower case,
@@ -114,4 +119,15 @@ func hasPrefixFold(s, prefix string) bool {
 		}
 	}
 	return true
+}
+
+// lower is s with its ASCII letters small; every byte keeps its place.
+func lower(s string) string {
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	return string(b)
 }

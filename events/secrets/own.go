@@ -1,6 +1,9 @@
 package secrets
 
-import "regexp"
+import (
+	"regexp"
+	"strings"
+)
 
 // own are the rules that gitleaks has not. What the first group matches is the
 // secret.
@@ -9,21 +12,57 @@ var own = []struct {
 	pattern  string
 	entropy  float64
 	keywords []string
+	// before finds what lies before a keyword and is the secret, if pattern, from
+	// there on, matches; or nil.
+	before func(text string, keyword int) (from, to int)
 }{
 	// The tokens and pairing codes of this ledger: fleet~actor~secret. Whose it was
 	// stays readable, for whoever has to revoke it.
-	{"fleetledger-token", `~[a-z0-9][a-z0-9._-]{0,63}~([A-Za-z0-9_-]{43}|[a-km-np-z2-9]{26})(?:[^A-Za-z0-9_-]|$)`, 3, []string{"~"}},
+	{"fleetledger-token", `~[a-z0-9][a-z0-9._-]{0,63}~([A-Za-z0-9_-]{43}|[a-km-np-z2-9]{26})(?:[^A-Za-z0-9_-]|$)`, 3, []string{"~"}, nil},
 	// A private key of which only the end or the beginning is there: the tail of
 	// an output begins anywhere.
-	{"private-key-end", `((?:\A[A-Za-z0-9+/=]{1,64}` + lineEnd + `)?(?:[A-Za-z0-9+/=]{60,}` + lineEnd + `)*[A-Za-z0-9+/=]{1,76}` + lineEnd + `)` +
-		`-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----`, 0, []string{"-----end"}},
+	{"private-key-end", `-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----`, 0, []string{"-----end"}, keyLines},
 	{"private-key-begin", `-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----` + lineEnd + `((?:[A-Za-z0-9+/=]{60,}` + lineEnd + `)*[A-Za-z0-9+/=]{16,})`,
-		3, []string{"-----begin"}},
-	{"url-password", `[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'"<>]*:([^\s/:@'"<>]{8,})@[A-Za-z0-9\[]`, 3, []string{"://"}},
+		3, []string{"-----begin"}, nil},
+	{"url-password", `[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'"<>]*:([^\s/:@'"<>]{8,})@[A-Za-z0-9\[]`, 3, []string{"://"}, nil},
 }
 
 // lineEnd is that of a file, or of a file in a JSON string.
 const lineEnd = `(?:\r?\n|\\n)`
+
+// keyLines are the lines of a private key before its end at end. The first may be cut
+// by the beginning of the text.
+func keyLines(text string, end int) (from, to int) {
+	// A line's characters, and its end behind them.
+	lineBefore := func(at int) (chars, from int) {
+		switch {
+		case strings.HasSuffix(text[:at], "\r\n"), strings.HasSuffix(text[:at], `\n`):
+			at -= 2
+		case strings.HasSuffix(text[:at], "\n"):
+			at--
+		default:
+			return 0, at
+		}
+		from = at
+		for from > 0 && isBase64(text[from-1]) {
+			from--
+		}
+		return at - from, from
+	}
+	const full, cut = 60, 64
+	chars, from := lineBefore(end)
+	if chars == 0 {
+		return end, end
+	}
+	for chars, before := lineBefore(from); chars >= full || before == 0 && 0 < chars && chars <= cut; chars, before = lineBefore(from) {
+		from = before
+	}
+	return from, end
+}
+
+func isBase64(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '+' || c == '/' || c == '='
+}
 
 // harmlessValue reports whether a value that only its name makes a secret is
 // none: a hash or an id, under a name that does not say more.

@@ -31,18 +31,18 @@ type Finding struct {
 
 // Find returns the secrets in text, in order, none overlapping another.
 func Find(text string) []Finding {
-	var found []Finding
+	found, _ := find(text)
+	return found
+}
+
+func find(text string) ([]Finding, work) {
 	set := rules()
 	s := set.look(text)
 	if s == nil {
-		return nil // each rule has keywords
+		return nil, work{} // each rule has keywords
 	}
-	for i := range set.list {
-		if r := &set.list[i]; r.asksFor(s) {
-			found = r.find(found, s, &set.keys, set.allowed)
-		}
-	}
-	return disjoint(found)
+	found := disjoint(set.find(s))
+	return found, s.work
 }
 
 // byContext are the rules that know a secret by what is beside it. One that
@@ -72,7 +72,7 @@ func disjoint(found []Finding) []Finding {
 // how many it replaced. All other bytes stay. A masked text has no secret left:
 // masking it again changes nothing.
 func Mask(text string) (masked string, n int) {
-	masked, _, n = mask(text, 0)
+	masked, _, n, _ = mask(text, 0)
 	return masked, n
 }
 
@@ -82,7 +82,7 @@ func Mask(text string) (masked string, n int) {
 // mark is cut in two.
 func MaskTail(text string, keep int) (tail string, cut bool) {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
-	masked, from, _ := mask(text, max(0, len(text)-keep))
+	masked, from, _, _ := mask(text, max(0, len(text)-keep))
 	if over := len(masked) - keep; over > from {
 		// Marks are longer than some of what they stand for.
 		from = over
@@ -100,14 +100,17 @@ func MaskTail(text string, keep int) (tail string, cut bool) {
 
 // mask masks text and returns where the offset cut of it went: one inside a
 // secret is moved to its beginning.
-func mask(text string, cut int) (string, int, int) {
-	n := 0
-	for {
-		// A mark beside other text can read as a secret in turn. Each round leaves
-		// fewer bytes outside of marks, so there is a last one.
-		found := Find(text)
+func mask(text string, cut int) (masked string, at, n int, w work) {
+	for round := 1; ; round++ {
+		// A mark beside other text can read as a secret in turn, and of several secrets
+		// in a line some rules see the last alone.
+		found, more := find(text)
+		w.tried, w.bytes = w.tried+more.tried, w.bytes+more.bytes
 		if len(found) == 0 {
-			return text, cut, n
+			return text, cut, n, w
+		}
+		if round > patience {
+			found = wholeLines(text, found)
 		}
 		n += len(found)
 		var b strings.Builder
@@ -126,6 +129,26 @@ func mask(text string, cut int) (string, int, int) {
 		b.WriteString(text[from:])
 		text, cut = b.String(), to
 	}
+}
+
+// patience is how many rounds secrets are masked each by itself. What is found after
+// that is masked with its line, or its word of a command: so there are few more, and
+// the cost stays within a constant of the text's length. Each round leaves fewer bytes
+// outside of marks, so there is a last one.
+const patience = 8
+
+// wholeLines are the findings with the lines that they lie in.
+func wholeLines(text string, found []Finding) []Finding {
+	for i := range found {
+		f := &found[i]
+		f.Start = strings.LastIndexByte(text[:f.Start], '\n') + 1
+		if n := strings.IndexByte(text[f.End:], '\n'); n >= 0 {
+			f.End += n
+		} else {
+			f.End = len(text)
+		}
+	}
+	return disjoint(found)
 }
 
 // markBegin is how a mark begins.
