@@ -53,8 +53,9 @@ func (a *app) verifyEvidenceCommand() *cobra.Command {
 		Long: strings.TrimSpace(`
 Recompute every hash and proof of an evidence file, make every decision in it again,
 and say what that establishes and what it cannot. KEY is the text that "checkpoint
---key" showed, and that you have from somebody you trust; where a log has changed its
-key, give --key for each. FILE may be - for the standard input.
+--key" showed, and that you have from somebody you trust; where the log has changed
+its key since, the file leads from yours to the one that signs now. FILE may be - for
+the standard input.
 
 Exit code 0 means that there is no finding. What was erased is told as such, and is
 never taken for verified.`),

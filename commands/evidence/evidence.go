@@ -13,6 +13,10 @@
 // heads of all streams at a position. The head then proves (package seal has the tree)
 // what the head of each stream in the file was at that position: so an event that was
 // left out at a stream's end shows.
+//
+// It also has every key.added and key.retired of the ledger's stream, and the head
+// proves that the last checkpoint of each retired key is of the same log. So whoever
+// trusts a key that signs no more follows from it to the one that signed the file.
 package evidence
 
 import (
@@ -22,8 +26,12 @@ import (
 	"fleetledger/events"
 )
 
-// Format names the form of the file.
-const Format = "fleetledger-evidence/2"
+// Format names the form of the file. Files of the one before, which have nothing of
+// the keys, are verified too.
+const (
+	Format        = "fleetledger-evidence/3"
+	keylessFormat = "fleetledger-evidence/2"
+)
 
 // Bounds of a file. Nothing larger is written or read.
 const (
@@ -51,6 +59,17 @@ type fileHead struct {
 	Checkpoint string `json:"checkpoint"`
 	// Heads is nil if the log has no root over the heads of its streams yet.
 	Heads *fileHeads `json:"heads,omitzero"`
+	// Keys are one for each key.retired in the file, in the order of positions.
+	Keys []fileKey `json:"keys,omitzero"`
+}
+
+// fileKey shows of what log the last checkpoint of a retired key is.
+type fileKey struct {
+	// Position is that of the key.retired.
+	Position events.Position `json:"position"`
+	// Proof (RFC 6962) is that the tree of that checkpoint is the beginning of the
+	// head's.
+	Proof []events.Hash `json:"proof"`
 }
 
 // fileHeads proves the heads of streams.
@@ -91,11 +110,16 @@ type fileEvent struct {
 	Proof   []events.Hash `json:"proof"`
 }
 
-// holds reports whether an event belongs in the evidence of a task.
-func holds(h events.Header, task string) bool {
+// holds reports whether an event belongs in a file.
+func (f *fileHead) holds(h events.Header) bool {
 	s := h.Stream
 	if s == events.LedgerStream {
-		return h.Type == events.HeadsRooted{}.Kind() || h.Type == events.PayloadErased{}.Kind()
+		return h.Type == events.HeadsRooted{}.Kind() || h.Type == events.PayloadErased{}.Kind() || ofKeys(h) && f.Format != keylessFormat
 	}
-	return s == events.AuthorityStream || s == events.SettingsStream || s == events.TaskStream(task) || strings.HasPrefix(string(s), "gate-")
+	return s == events.AuthorityStream || s == events.SettingsStream || s == events.TaskStream(f.TaskID) || strings.HasPrefix(string(s), "gate-")
+}
+
+// ofKeys reports whether an event of the ledger's stream changes its keys.
+func ofKeys(h events.Header) bool {
+	return h.Type == events.KeyAdded{}.Kind() || h.Type == events.KeyRetired{}.Kind()
 }

@@ -40,6 +40,9 @@ func Export(ctx context.Context, log events.Log, sealer *seal.Sealer, prover *se
 	}
 	slices.SortFunc(s.records, func(a, b events.Record) int { return cmp.Compare(a.Header.Position, b.Header.Position) })
 	head := fileHead{Format: Format, Origin: c.Origin, Fleet: s.records[0].Header.Fleet, TaskID: task, Events: len(s.records), Checkpoint: string(signed), Heads: heads}
+	if head.Keys, err = s.keys(sealer.Reader(), c.Size); err != nil {
+		return nil, err
+	}
 	file, err := appendLine(nil, head)
 	if err != nil {
 		return nil, err
@@ -113,8 +116,9 @@ func (s *selection) task(id string) error {
 	return nil
 }
 
-// ledger adds the events that tell who erased what is not there any more, and the
-// newest root over the heads of all streams, and proves them under it.
+// ledger adds the events of the ledger's keys, those that tell who erased what is not
+// there any more, and the newest root over the heads of all streams, and proves them
+// under it.
 func (s *selection) ledger(prover *seal.HeadsProver) (*fileHeads, error) {
 	erased := map[events.Position]bool{}
 	names := map[events.Stream]bool{events.AuthorityStream: true, events.SettingsStream: true}
@@ -135,6 +139,8 @@ func (s *selection) ledger(prover *seal.HeadsProver) (*fileHeads, error) {
 		switch r.Header.Type {
 		case events.HeadsRooted{}.Kind():
 			newest = &r
+		case events.KeyAdded{}.Kind(), events.KeyRetired{}.Kind():
+			s.records = append(s.records, r)
 		case events.PayloadErased{}.Kind():
 			e, err := events.DecodeAs[events.PayloadErased](r)
 			if err != nil {
@@ -167,6 +173,32 @@ func (s *selection) ledger(prover *seal.HeadsProver) (*fileHeads, error) {
 		heads.Proofs = append(heads.Proofs, f)
 	}
 	return heads, nil
+}
+
+// keys proves that the last checkpoint of each retired key is of the log of size events.
+func (s *selection) keys(r seal.Reader, size uint64) ([]fileKey, error) {
+	var keys []fileKey
+	for _, rec := range s.records {
+		if rec.Header.Type != (events.KeyRetired{}).Kind() {
+			continue
+		}
+		e, err := events.DecodeAs[events.KeyRetired](rec)
+		if err != nil {
+			return nil, err
+		}
+		k := fileKey{Position: rec.Header.Position, Proof: []events.Hash{}}
+		if e.Size > 0 { // before there was anything a key shows nothing
+			proof, err := r.Consistency(uint64(e.Size), size)
+			if err != nil {
+				return nil, fmt.Errorf("position %d: %w", rec.Header.Position, err)
+			}
+			for _, h := range proof {
+				k.Proof = append(k.Proof, events.Hash(h))
+			}
+		}
+		keys = append(keys, k)
+	}
+	return keys, nil
 }
 
 // stream adds the events of a stream up to a position, and the first behind it.

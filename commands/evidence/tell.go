@@ -15,7 +15,11 @@ func (v *verifier) tell() {
 		r.NotEstablished = append(r.NotEstablished, fmt.Sprintf(format, args...))
 	}
 	if v.signed {
-		yes("a key given signed the checkpoint of %s over %d events", r.Origin, r.Size)
+		if k := v.followed; k == nil {
+			yes("a key given signed the checkpoint of %s over %d events", r.Origin, r.Size)
+		} else {
+			yes("key %s signed the checkpoint of %s over %d events: it follows from a key given, which signed, or led to one that signed, that position %d of this log added it", k.ID(), r.Origin, r.Size, k.Added)
+		}
 		if r.Proved > 0 {
 			yes("%d of the file's %d events are in that log, at their positions, exactly as their headers are here", r.Proved, r.Events)
 		}
@@ -48,6 +52,11 @@ func (v *verifier) tell() {
 		no("that the task's verdict, and the gates that let it in at once, were decided rightly: what they rest on was erased")
 	}
 	v.tellEnds(no)
+	if v.followed != nil {
+		no("that whoever changed the key was entitled to: an audit of the log shows it")
+	} else if v.signed {
+		no("that the key given was not retired before: a file may leave that out; an audit of the log shows it")
+	}
 	no("that nobody was shown another log under this name: compare the checkpoint with one that somebody else has kept")
 	no("that leases lapsed rightly: heartbeats are not recorded; and that the relay's clock was right")
 	no("that a machine did what its report says: it says so itself")

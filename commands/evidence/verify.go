@@ -82,8 +82,8 @@ const (
 	Foreign   = "foreign"   // of another log, fleet or task
 )
 
-// Verify verifies an evidence file against the public keys that its log may be
-// signed by. The error says that file is none. What is wrong with one is in the
+// Verify verifies an evidence file against public keys of its log, which may have been
+// rotated since: what signs the file is one of them, or follows from one. The error says that file is none. What is wrong with one is in the
 // report, and nothing in a file can make a finding go away: no decision is looked
 // at before every header and payload is proved.
 func Verify(file []byte, keys ...string) (Report, error) {
@@ -95,13 +95,14 @@ func Verify(file []byte, keys ...string) (Report, error) {
 	if err := events.DecodeStrict(first, &head); err != nil {
 		return Report{}, fmt.Errorf("it is no evidence file: its first line: %w", err)
 	}
-	if head.Format != Format {
-		return Report{}, fmt.Errorf("its format is %+q, this program reads %s", head.Format, Format)
+	if head.Format != Format && head.Format != keylessFormat {
+		return Report{}, fmt.Errorf("its format is %+q, this program reads %s and %s", head.Format, Format, keylessFormat)
 	}
 	v := &verifier{head: head, report: Report{Origin: head.Origin, Fleet: head.Fleet, TaskID: head.TaskID,
 		Rules: []Rule{}, Streams: []Stream{}, Erasures: []Erasure{}, Established: []string{}, NotEstablished: []string{}}}
-	v.checkpoint(keys)
 	v.lines(rest)
+	v.checkpoint(keys)
+	v.inclusions()
 	v.audit()
 	v.tell()
 	return v.report, nil
@@ -109,8 +110,12 @@ func Verify(file []byte, keys ...string) (Report, error) {
 
 type verifier struct {
 	head    fileHead
-	signed  bool // a key given signed what the events are proved against
+	signed  bool // a key given, or one that follows, signed what the events are proved against
 	against seal.Checkpoint
+	// followed is the key that signed it if it is none of those given.
+	followed *seal.RingKey
+	// proofs are the inclusion proofs of all events, in the order of the file.
+	proofs []inclusion
 	// records are whole streams, as far as the file has them; told are single events
 	// of the ledger's own.
 	records, told []events.Record
@@ -129,9 +134,9 @@ func (v *verifier) find(kind string, p events.Position, s events.Stream, format 
 	v.findings.Add(audit.Finding{Kind: kind, Position: p, Stream: s, Detail: fmt.Sprintf(format, args...)})
 }
 
+// checkpoint establishes that the file's checkpoint is signed as it must be.
 func (v *verifier) checkpoint(keys []string) {
-	text := []byte(v.head.Checkpoint)
-	c, err := seal.VerifyCheckpoint(text, keys...)
+	c, err := v.signature(keys)
 	if err != nil {
 		v.find(audit.Checkpoint, 0, "", "the checkpoint: %v: nothing is proved to be in a log", err)
 		return
@@ -191,25 +196,45 @@ func (v *verifier) event(n int, last events.Position, line []byte) (events.Posit
 	if h.Fleet != v.head.Fleet {
 		v.find(Foreign, h.Position, h.Stream, "it is of fleet %s", h.Fleet)
 	}
-	if !holds(h, v.head.TaskID) {
+	if !v.head.holds(h) {
 		v.find(Foreign, h.Position, h.Stream, "such events of this stream are no evidence of the task")
 	}
 	if h.Position <= last {
 		v.find(audit.Position, h.Position, h.Stream, "it comes after position %d", last)
 	}
-	if v.signed {
-		if err := seal.CheckInclusion(v.against, h.Position, r.LeafHash, e.Proof); err != nil {
-			v.find(Inclusion, h.Position, h.Stream, "it is not proved to be in the log: %v", err)
-		} else {
-			v.report.Proved++
-		}
-	}
+	v.proofs = append(v.proofs, inclusion{h.Position, h.Stream, r.LeafHash, e.Proof})
 	if h.Stream == events.LedgerStream {
 		v.told = append(v.told, r)
 	} else {
 		v.records = append(v.records, r)
 	}
 	return h.Position, true
+}
+
+// inclusion is the proof that an event is in a log.
+type inclusion struct {
+	position events.Position
+	stream   events.Stream
+	leaf     events.Hash
+	proof    []events.Hash
+}
+
+func (i inclusion) check(c seal.Checkpoint) error {
+	return seal.CheckInclusion(c, i.position, i.leaf, i.proof)
+}
+
+// inclusions checks that all events are in the log of the checkpoint.
+func (v *verifier) inclusions() {
+	if !v.signed {
+		return
+	}
+	for _, i := range v.proofs {
+		if err := i.check(v.against); err != nil {
+			v.find(Inclusion, i.position, i.stream, "it is not proved to be in the log: %v", err)
+		} else {
+			v.report.Proved++
+		}
+	}
 }
 
 // audit checks what the events are among each other and decides again.

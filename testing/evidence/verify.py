@@ -20,7 +20,7 @@ import json
 import re
 import sys
 
-FORMAT, MAX_EVENTS, MAX_BYTES, MAX_NAME = "fleetledger-evidence/2", 20_000, 48 << 20, 160
+FORMAT, KEYLESS_FORMAT, MAX_EVENTS, MAX_BYTES, MAX_NAME = "fleetledger-evidence/3", "fleetledger-evidence/2", 20_000, 48 << 20, 160
 ERASABLE = {
     "task.submitted", "task.reported", "task.cancelled", "memory.recorded", "memory.consolidated", "conclusion.recorded", "section.revised",
     "block.published", "block.accepted",
@@ -32,6 +32,7 @@ def not_checked(complete_to):
     return [
         "decisions: gates, approvals and the verdict are not decided again",
         later if complete_to else "whether the task or the settings have later events that were left out",
+        "whether the key given was retired before, and whether keys were changed by whoever may",
         "whether anybody was shown another log under this name",
         "whether a machine did what its report says",
     ]
@@ -108,31 +109,120 @@ def parse_key(text):
     return name, key_id, raw[1:]
 
 
-def read_checkpoint(note, keys):
-    """Return (origin, size, root) of a note that one of the keys signed."""
+def parse_checkpoint(note):
+    """Return (origin, size, root) that a note claims, its text, and its signatures."""
     cut = note.rfind("\n\n")
     if cut < 0 or not note.endswith("\n"):
         raise ValueError("the checkpoint has no signatures")
-    text, verified = note[: cut + 1], set()
+    text, signatures = note[: cut + 1], []
     for line in note[cut + 2 : -1].split("\n"):
         m = re.fullmatch("— ([^\\s+]+) ([A-Za-z0-9+/=]+)", line)
         if not m:
             raise ValueError("a signature of the checkpoint is malformed")
-        raw = base64.b64decode(m[2], validate=True)
-        for name, key_id, key in keys:
-            if (name, key_id) == (m[1], raw[:4]):
-                if not signed_by(key, text.encode(), raw[4:]):
-                    raise ValueError("the signature of the checkpoint is invalid")
-                verified.add(name)
+        signatures.append((m[1], base64.b64decode(m[2], validate=True)))
     lines = text.split("\n")
     if len(lines) != 4 or not re.fullmatch("0|[1-9][0-9]{0,18}", lines[1]):
         raise ValueError("the checkpoint is malformed")
-    if lines[0] not in verified:
-        raise ValueError("the checkpoint is not signed by a key given")
     root = base64.b64decode(lines[2], validate=True)
     if len(root) != 32:
         raise ValueError("the root of the checkpoint is malformed")
-    return lines[0], int(lines[1]), root
+    return (lines[0], int(lines[1]), root), text, signatures
+
+
+def read_checkpoint(note, keys):
+    """Return (origin, size, root) of a note that one of the keys signed."""
+    claims, text, signatures = parse_checkpoint(note)
+    verified = set()
+    for signer, raw in signatures:
+        for name, key_id, key in keys:
+            if (name, key_id) == (signer, raw[:4]):
+                if not signed_by(key, text.encode(), raw[4:]):
+                    raise ValueError("the signature of the checkpoint is invalid")
+                verified.add(name)
+    if claims[0] not in verified:
+        raise ValueError("the checkpoint is not signed by a key given")
+    return claims
+
+
+# --- keys that change: whoever trusts one that is retired follows from it ---
+
+
+def counting(ring, size):
+    """Return the keys of a ring that count for a checkpoint of this size."""
+    return [k["key"] for k in ring if k["until"] is None or size <= k["until"]]
+
+
+def read_ring(events, head, checkpoint, find):
+    """Return the keys that the file's events name, and the checkpoints shown to be of its log."""
+    ring, shown, proofs = [], [], {k["position"]: k["proof"] for k in head.get("keys", [])}
+    if [k["position"] for k in head.get("keys", [])] != sorted(proofs):
+        find("the proofs of last checkpoints are out of order")
+    for event in events:
+        h, text = event["header"], event["payload"]
+        if h["stream"] != "ledger" or h["type"] not in ("key.added", "key.retired"):
+            continue
+        retired = h["type"] == "key.retired"
+        proof = proofs.pop(h["position"], None)
+        if retired != (proof is not None):
+            find("the head does not prove of what log the last checkpoint of the key is", h["position"])
+            continue
+        if not event["whole"] or not event["proved"](checkpoint):
+            continue  # told elsewhere
+        kinds = {"verifier_key": str, "size": int, "checkpoint": str, "permit": dict} if retired else {"verifier_key": str}
+        try:
+            e = parse_line(text.encode(), kinds, {"reason": str, "permit": dict})
+            key = parse_key(e["verifier_key"])
+            known = [k for k in ring if k["key"] == key]
+            if not retired:
+                if known or any(k["key"][0] != key[0] for k in ring):
+                    raise ValueError("the key was added before, or is of another log")
+                ring.append({"key": key, "added": h["position"], "until": None, "last": None})
+                continue
+            if not known or known[0]["until"] is not None or sum(k["until"] is None for k in ring) == 1:
+                raise ValueError("the key was never added, was retired before, or is the only one")
+            claims, _, _ = parse_checkpoint(e["checkpoint"])
+            last = read_checkpoint(e["checkpoint"], counting(ring, claims[1]))
+            if last[1] != e["size"] or last[1] >= h["position"]:
+                raise ValueError("the last checkpoint of the key has another size")
+            known[0].update(until=last[1], last=e["checkpoint"])
+            if not consistent(last[1], last[2], checkpoint[1], checkpoint[2], [bytes.fromhex(matching(HASH, p)) for p in proof]):
+                raise ValueError("the last checkpoint of the key is not proved to be of this log")
+            shown.append(last)
+        except (ValueError, RecursionError) as err:
+            find(err, h["position"])
+    for position in proofs:
+        find("the retirement of a key is not in the file", position)
+    return ring, shown
+
+
+def trusted(ring, keys, notes, shown):
+    """Return what of the ring follows from the keys given."""
+    known = [k for k in ring if k["key"] in keys]
+    grown = True
+    while grown:
+        grown = False
+        for note in notes + [k["last"] for k in ring if k["last"]]:
+            try:
+                claims, _, _ = parse_checkpoint(note)
+                c = read_checkpoint(note, counting(known, claims[1]))
+            except ValueError:
+                continue
+            for k in ring:
+                if c in shown and k["added"] <= c[1] and k not in known:
+                    known, grown = known + [k], True
+    return known
+
+
+def verified_checkpoint(head, keys, events, find):
+    """Return the file's checkpoint, if a key given signed it or one that follows."""
+    note = head["checkpoint"]
+    claims, _, _ = parse_checkpoint(note)
+    ring, shown = read_ring(events, head, claims, find)
+    known = trusted(ring, keys, [note], shown + [claims])
+    try:
+        return read_checkpoint(note, counting(known, claims[1]))
+    except ValueError:
+        return read_checkpoint(note, [k for k in keys if k not in [r["key"] for r in ring]])
 
 
 # --- events ---
@@ -174,6 +264,30 @@ def included(index, size, leaf, proof, root):  # RFC 9162, 2.1.3.2
             r = hashlib.sha256(b"\x01" + r + p).digest()
         fn, sn = fn >> 1, sn >> 1
     return sn == 0 and r == root
+
+
+def consistent(old, old_root, size, root, proof):  # RFC 9162, 2.1.4.2
+    if old == 0 or old == size:
+        return not proof and (old == 0 or old_root == root)
+    if old > size or not proof:
+        return False
+    if old & (old - 1) == 0:
+        proof = [old_root] + proof
+    fn, sn = old - 1, size - 1
+    while fn & 1:
+        fn, sn = fn >> 1, sn >> 1
+    fr = sr = proof[0]
+    for p in proof[1:]:
+        if sn == 0:
+            return False
+        if fn & 1 or fn == sn:
+            fr, sr = hashlib.sha256(b"\x01" + p + fr).digest(), hashlib.sha256(b"\x01" + p + sr).digest()
+            while fn and not fn & 1:
+                fn, sn = fn >> 1, sn >> 1
+        else:
+            sr = hashlib.sha256(b"\x01" + sr + p).digest()
+        fn, sn = fn >> 1, sn >> 1
+    return sn == 0 and fr == old_root and sr == root
 
 
 def parse_line(line, required, optional=()):
@@ -305,12 +419,12 @@ def check_erased(erased, told, positions, find):
             find("it tells of an erasure that the file does not show", position if position in positions else at)
 
 
-def check_event(line, head, checkpoint, last, heads):
-    """Check one event, after the one last; return its header."""
+def check_event(line, head, last, heads):
+    """Check one event, after the one last, by itself; return it, and what is wrong."""
     e = parse_line(line, {"leaf": str, "proof": list}, {"salt": str, "payload": str, "erased": bool})
     h = parse_header(e["leaf"])
     leaf = hashlib.sha256(b"\x00" + e["leaf"].encode()).digest()
-    salt, payload, wrong = e.get("salt", ""), e.get("payload", "").encode(), []
+    salt, payload, wrong, whole = e.get("salt", ""), e.get("payload", "").encode(), [], False
     if e.get("erased", False):
         if salt or payload:
             wrong.append("it is said to be erased, and it has a salt or a payload")
@@ -320,10 +434,13 @@ def check_event(line, head, checkpoint, last, heads):
         wrong.append("the salt is malformed")
     elif len(payload) != h["size"] or hashlib.sha256(bytes.fromhex(salt) + payload).hexdigest() != h["commitment"]:
         wrong.append("the payload is not what the header commits to")
+    else:
+        whole = True
     if h["fleet"] != head["fleet"]:
         wrong.append("it is of another fleet")
     ledger = h["stream"] == "ledger"
-    if ledger and h["type"] not in ("heads.rooted", "payload.erased"):
+    of_keys = h["type"] in ("key.added", "key.retired") and head["format"] != KEYLESS_FORMAT
+    if ledger and h["type"] not in ("heads.rooted", "payload.erased") and not of_keys:
         wrong.append("such events of this stream are no evidence of the task")
     if not ledger and h["stream"] not in ("authority", "settings", "task-" + head["task_id"]) and not h["stream"].startswith("gate-"):
         wrong.append("events of this stream are no evidence of the task")
@@ -335,13 +452,16 @@ def check_event(line, head, checkpoint, last, heads):
             wrong.append("it does not follow the event before it in its stream")
         heads[h["stream"]] = h["revision"], leaf.hex()
     proof = [bytes.fromhex(p) for p in e["proof"] if type(p) is str and re.fullmatch(HASH, p)]
-    if checkpoint and (len(proof) != len(e["proof"]) or h["position"] > checkpoint[1] or not included(h["position"] - 1, checkpoint[1], leaf, proof, checkpoint[2])):
-        wrong.append("it is not proved to be in the log")
-    return h, wrong, bool(e.get("erased", False)), e.get("payload", ""), leaf.hex()
+
+    def proved(checkpoint):
+        _, size, root = checkpoint
+        return len(proof) == len(e["proof"]) and h["position"] <= size and included(h["position"] - 1, size, leaf, proof, root)
+
+    return {"header": h, "leaf": leaf.hex(), "payload": e.get("payload", ""), "erased": bool(e.get("erased", False)), "proved": proved, "whole": whole}, wrong
 
 
 def verify(data, keys):
-    findings, erased, last, heads, checkpoint = [], [], None, {}, None
+    findings, erased, last, heads, checked = [], [], None, {}, []
     told, streams, complete_to = [], {}, 0
 
     def find(detail, position=0):
@@ -351,35 +471,44 @@ def verify(data, keys):
         if len(data) > MAX_BYTES or not data.endswith(b"\n"):
             raise ValueError("the file is too long, or was cut")
         first, *lines = data[:-1].split(b"\n")
-        head = parse_line(first, {"format": str, "origin": str, "fleet": str, "task_id": str, "events": int, "checkpoint": str}, {"heads": dict})
-        if head["format"] != FORMAT:
+        members = {"format": str, "origin": str, "fleet": str, "task_id": str, "events": int, "checkpoint": str}
+        head = parse_line(first, members, {"heads": dict, "keys": list})
+        if head["format"] not in (FORMAT, KEYLESS_FORMAT):
             raise ValueError("the format is another")
         if "heads" in head:
             parse_heads(head["heads"])
-    except (ValueError, RecursionError) as err:
+        for k in head.get("keys", []):
+            for p in shaped(k, {"position": int, "proof": list})["proof"]:
+                matching(f"({HASH})?", p)
+    except (ValueError, RecursionError, TypeError) as err:
         find(err)
         return findings, 0, 0, 0
-    try:
-        checkpoint = read_checkpoint(head["checkpoint"], keys)
-        if checkpoint[0] != head["origin"] or not checkpoint[0].endswith("/" + head["fleet"]):
-            find("the checkpoint is of another log or fleet than the file")
-    except ValueError as err:
-        find(f"{err}: nothing is proved to be in a log")
     if len(lines) != head["events"] or len(lines) > MAX_EVENTS:
         find(f"the file has {len(lines)} events, its head says {head['events']}")
     for line in lines[:MAX_EVENTS]:
         try:
-            last, wrong, gone, payload, leaf = check_event(line, head, checkpoint, last, heads)
-            if gone:
+            e, wrong = check_event(line, head, last, heads)
+            last = e["header"]
+            checked.append(e)
+            if e["erased"]:
                 erased.append(last)
             if last["stream"] == "ledger":
-                told.append((last, payload))
+                told.append((last, e["payload"]))
             else:
-                streams.setdefault(last["stream"], []).append((last["position"], leaf))
+                streams.setdefault(last["stream"], []).append((last["position"], e["leaf"]))
             for detail in wrong:
                 find(detail, last["position"])
         except (ValueError, RecursionError) as err:
             find(err, last["position"] if last else 0)
+    try:
+        checkpoint = verified_checkpoint(head, keys, checked, find)
+        if checkpoint[0] != head["origin"] or not checkpoint[0].endswith("/" + head["fleet"]):
+            find("the checkpoint is of another log or fleet than the file")
+        for e in checked:
+            if not e["proved"](checkpoint):
+                find("it is not proved to be in the log", e["header"]["position"])
+    except ValueError as err:
+        find(f"{err}: nothing is proved to be in a log")
     for stream in ("authority", "task-" + head["task_id"]):
         if stream not in heads:
             find("the file has no event of stream " + stream)
