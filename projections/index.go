@@ -44,6 +44,19 @@ func (s *State) PendingApprovalsAsOf() ([]*Approval, events.Position) {
 	return oldestFirst(s.approvals, func(a *Approval) events.Position { return a.Position }), s.position
 }
 
+// Open counts what is open: tasks that are offered or claimed, tasks that wait for an
+// approval, and pending approvals.
+func (s *State) Open() (offered, waiting, approvals int) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, t := range s.tasks {
+		if t.Status == TaskAwaitingApproval {
+			waiting++
+		}
+	}
+	return len(s.tasks) - waiting, waiting, len(s.approvals)
+}
+
 func oldestFirst[T any](m map[string]*T, position func(*T) events.Position) []*T {
 	list := make([]*T, 0, len(m))
 	for _, v := range m {

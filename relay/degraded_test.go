@@ -50,6 +50,10 @@ func TestDegraded(t *testing.T) {
 		f.do("", "GET", "/healthz", "").want(200)
 		refused := f.do("root", "POST", "/v1/rules", `{"action":"x.y","min_level":3}`).want(503, c.code)
 		ready := f.do("", "GET", "/readyz", "").want(503, c.code).has("fleets.0.fleet", "default", "fleets.0.degraded", c.code)
+		shown := f.metricsOf("root")
+		if shown[`fleetledger_log_writable{fleet="default"}`] != 0 || shown[`fleetledger_log_degraded{code="`+c.code+`",fleet="default"}`] != 1 {
+			t.Errorf("%v: the metrics do not tell", c.why)
+		}
 		if got := fmt.Sprint(refused.get("first_lost_position")); got != fmt.Sprint(c.lost) {
 			t.Errorf("%v: the first lost position is told as %v", c.why, got)
 		}

@@ -23,7 +23,7 @@ POST/v1/events GET/v1/events GET/v1/events/{id} POST/v1/events/{id}/erase GET/v1
 POST/v1/subscriptions GET/v1/subscriptions GET/v1/subscriptions/{name} PATCH/v1/subscriptions/{name} DELETE/v1/subscriptions/{name}
 GET/v1/subscriptions/{name}/parked POST/v1/subscriptions/{name}/replay POST/v1/subscriptions/{name}/park
 GET/log/checkpoint GET/log/witnessed GET/log/tile/{tile} GET/v1/proofs/{position} GET/v1/payloads GET/v1/keys POST/v1/keys POST/v1/keys/{key}/retire
-POST/v1/audit GET/v1/audit/{id} GET/v1/backup GET/v1/limits GET/v1/settings PATCH/v1/settings GET/healthz GET/readyz GET/openapi.json GET/docs`)
+POST/v1/audit GET/v1/audit/{id} GET/v1/backup GET/v1/limits GET/v1/settings PATCH/v1/settings GET/healthz GET/readyz GET/metrics GET/openapi.json GET/docs`)
 
 func TestDocumentListsThePaths(t *testing.T) {
 	f := newFleet(t)
@@ -113,7 +113,7 @@ func TestDocs(t *testing.T) {
 func TestWhatIsNotThereYet(t *testing.T) {
 	f := newFleet(t).people()
 	for _, r := range []string{
-		"GET /v1/gates/simulate", "GET /metrics", "GET /v1/blocks/import", "GET /v1/sql/x",
+		"GET /v1/gates/simulate", "GET /v1/blocks/import", "GET /v1/sql/x",
 		"GET /v1/pairings/x",
 		"GET /log", "GET /log/", "GET /log/entries", "GET /v1/proofs", "GET /", "GET /v1", "GET /v1/tasks/", "GET /v1//tasks", "DELETE /v1/everything", "BREW /v1/everything",
 	} {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"time"
 
 	"fleetledger/commands"
 	"fleetledger/events"
@@ -237,6 +238,7 @@ func (s *Relay) methodNotAllowed(w http.ResponseWriter, r *http.Request) {
 // refusePath answers for a path without a handler, to whom it is to be told.
 func (s *Relay) refusePath(w http.ResponseWriter, r *http.Request, p *problem) {
 	c := &call{Relay: s, w: w, r: r}
+	defer s.metrics.answered(c, time.Now())
 	err := c.authenticate()
 	if err == nil {
 		err = p

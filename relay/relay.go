@@ -93,6 +93,7 @@ type Relay struct {
 	streams streams
 	audits  audits
 	buses   map[string]*bus.Bus
+	metrics *metrics
 
 	signatures map[string]*signatures // by fleet
 }
@@ -109,6 +110,7 @@ func New(fleets map[string]*commands.Ledger, cfg Config) *Relay {
 		s.buses[name] = bus.New(bus.Config{Ledger: ledger, Dir: s.cfg.SubscriptionDirs[name], Shared: s.cfg.Shelves[name], Logger: s.cfg.Logger.With("fleet", name)})
 	}
 	s.doc = newDocument(s.cfg.Version)
+	s.metrics = newMetrics(s)
 	s.audits.start()
 	s.router.Use(middleware.GetHead)
 	s.router.NotFound(s.pathNotFound)

@@ -67,6 +67,8 @@ type call struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	wrote bool
+	// status is that of the answer, 0 until there is one.
+	status int
 
 	fleet  string
 	ledger *commands.Ledger
@@ -121,6 +123,7 @@ func (s *Relay) handle(op *operation, serve func(*call) error) {
 	s.doc.add(op)
 	s.router.MethodFunc(op.method, op.path, func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Relay: s, op: op, w: w, r: r}
+		defer s.metrics.answered(c, time.Now())
 		defer c.recover()
 		err := c.enter()
 		if err == nil {
@@ -461,6 +464,7 @@ func (c *call) send(status int, contentType string, out any) {
 func (c *call) sendBytes(status int, contentType string, body []byte) {
 	c.headers(contentType)
 	c.w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	c.status = status
 	c.w.WriteHeader(status)
 	// An error means that the client is gone: there is nobody to tell.
 	_, _ = c.w.Write(body)
@@ -478,7 +482,7 @@ const standardFleet = "default"
 // headers sets what every answer carries. The position is read last, so that it
 // covers what the answer tells of; what a view answers is as of the view's.
 func (c *call) headers(contentType string) {
-	c.wrote = true
+	c.wrote, c.status = true, http.StatusOK
 	h := c.w.Header()
 	h.Set("Content-Type", contentType)
 	// Canonical names and shared values: this is done for every answer.

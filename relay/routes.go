@@ -215,6 +215,8 @@ func (s *Relay) routes() {
 
 	read(s, operation{method: "GET", path: "/healthz", id: "health", tag: "relay", open: true, summary: "Does it answer?"}, (*call).health)
 	read(s, operation{method: "GET", path: "/readyz", id: "ready", tag: "relay", open: true, summary: "Does it serve?"}, (*call).ready)
+	s.handle(&operation{method: "GET", path: "/metrics", id: "getMetrics", tag: "relay", media: []string{"text/plain"},
+		summary: "Metrics of the relay and of the caller's fleet", about: "In Prometheus' text format."}, (*call).getMetrics)
 	s.handle(&operation{method: "GET", path: "/openapi.json", id: "openapi", tag: "relay", summary: "This document"}, (*call).openAPI)
 	s.handle(&operation{method: "GET", path: "/docs", id: "docs", tag: "relay", summary: "This document for people", media: []string{"text/html"}}, (*call).docs)
 }

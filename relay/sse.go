@@ -87,7 +87,8 @@ func (c *call) stream(run func(*stream) error) error {
 	if err == nil {
 		err = run(st)
 	}
-	if err != nil && st.ends.Err() == nil && !errors.Is(err, errGone) && !errors.Is(err, events.ErrClosed) {
+	// The request may have ended a moment before what was derived from it.
+	if err != nil && st.ends.Err() == nil && c.ctx().Err() == nil && !errors.Is(err, errGone) && !errors.Is(err, events.ErrClosed) {
 		c.cfg.Logger.Error("an event stream broke off", "path", c.r.URL.Path, "fleet", c.fleet, "actor", c.token.Actor, "error", err)
 	}
 	return nil
@@ -207,6 +208,18 @@ func (s *streams) isDraining() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.draining
+}
+
+// count is how many a fleet has.
+func (s *streams) count(fleet string) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.open {
+		if st.fleet == fleet {
+			n++
+		}
+	}
+	return n
 }
 
 func (s *streams) drain() {

@@ -144,6 +144,7 @@ func (l *Log) settle(batch []*request) {
 				l.fail(err)
 				return
 			}
+			l.commits.Add(len(t.placed), len(t.batch))
 			t.answer()
 			return
 		case errors.Is(err, errWrongHead):

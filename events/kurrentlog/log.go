@@ -92,6 +92,7 @@ type Log struct {
 	channel channel
 	// applied is how many events the replica holds; only the committer writes it.
 	applied atomic.Uint64
+	commits events.CommitCounter
 
 	// life ends, with the reason, when the log is closed or has failed.
 	life    context.Context
@@ -104,9 +105,10 @@ type Log struct {
 }
 
 var (
-	_ events.Log      = (*Log)(nil)
-	_ events.Degraded = (*Log)(nil)
-	_ seal.Store      = (*Log)(nil)
+	_ events.Log        = (*Log)(nil)
+	_ events.Degraded   = (*Log)(nil)
+	_ events.Committing = (*Log)(nil)
+	_ seal.Store        = (*Log)(nil)
 )
 
 // ForeignError says that the replica and the stream are not one log.
@@ -271,6 +273,10 @@ func (l *Log) Heads(ctx context.Context, after events.Stream, at events.Position
 // Scrub implements events.Log, for what was erased before the log was moved into the
 // cluster.
 func (l *Log) Scrub(ctx context.Context) error { return l.replica.Scrub(ctx) }
+
+// Commits implements events.Committing. What was found to be in the cluster after its
+// answer was lost is not counted.
+func (l *Log) Commits() events.CommitCounts { return l.commits.Counts() }
 
 // Degraded implements events.Degraded.
 func (l *Log) Degraded() error {

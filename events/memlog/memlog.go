@@ -33,6 +33,8 @@ type Log struct {
 	fold  events.Fold
 	clock *events.Clock
 
+	commits events.CommitCounter
+
 	mu       sync.Mutex
 	records  []events.Record // records[i] is at position i+1; readers keep it, so it is copied to erase
 	streams  map[events.Stream][]events.Position
@@ -146,9 +148,13 @@ func (l *Log) Append(ctx context.Context, a events.Append) (events.Appended, err
 		l.keys[a.Key] = binding{first: done.First, last: done.Last, request: a.Request}
 	}
 	publish()
+	l.commits.Add(1, len(recs))
 	l.wake()
 	return done, nil
 }
+
+// Commits implements events.Committing.
+func (l *Log) Commits() events.CommitCounts { return l.commits.Counts() }
 
 // place makes the records of drafts as they would follow what is in the log.
 func (l *Log) place(drafts []events.Draft, now time.Time) []events.Record {

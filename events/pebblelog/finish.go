@@ -64,11 +64,16 @@ func (l *Log) answer(g *group) {
 		}
 		l.folding.Unlock()
 	}
+	n := 0
 	for _, r := range g.wrote {
+		n += len(r.recs)
 		l.tail.add(r.recs, r.bytes)
 		for _, p := range r.a.Erase {
 			l.tail.erase(p)
 		}
+	}
+	if n > 0 {
+		l.commits.Add(len(g.wrote), n)
 	}
 	// Whoever sees an event as durable can have it proved.
 	tree := g.tree // the group is filled again

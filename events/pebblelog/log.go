@@ -98,6 +98,7 @@ type Log struct {
 	tree    atomic.Pointer[seal.View] // of what is durable
 	tail    tail                      // of what is, or is about to be, durable
 	waiters waiters
+	commits events.CommitCounter
 
 	backingUp sync.Mutex // held while a backup is made
 
@@ -184,6 +185,9 @@ func (l *Log) failedErr() error {
 	}
 	return nil
 }
+
+// Commits implements events.Committing.
+func (l *Log) Commits() events.CommitCounts { return l.commits.Counts() }
 
 // Degraded implements events.Degraded.
 func (l *Log) Degraded() error { return l.failedErr() }

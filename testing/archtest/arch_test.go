@@ -36,6 +36,7 @@ var homes = []struct {
 	{"github.com/ThreeDotsLabs/", []string{"relay/bus"}, "the log is the source; the bus is one subscriber of it"},
 	{"github.com/go-chi/chi/", []string{"relay", "testing/load"}, "HTTP is the relay's"},
 	{"github.com/danielgtaylor/huma/", []string{"relay"}, "the API is described where it is served"},
+	{"github.com/prometheus/", []string{"relay"}, "what is measured is told where it is served"},
 	{"github.com/spf13/cobra", []string{"cmd"}, "the command line is the program's"},
 	{"github.com/go-jose/go-jose/", []string{"events/devicekey"}, "the form of signatures is read and written in one place, for the machine and for the relay"},
 	{"github.com/google/uuid", []string{"cmd", "agent", "relay", "testing"}, "decisions take ids as arguments"},

@@ -76,6 +76,7 @@ func Run(t *testing.T, e Engine) {
 		{"Erase", testErase},
 		{"EraseIsAtomic", testEraseAtomic},
 		{"Heads", testHeads},
+		{"Commits", testCommits},
 		{"Wait", testWait},
 		{"Close", testClose},
 		{"CloseFinishesAppends", testCloseFinishes},

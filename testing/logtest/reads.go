@@ -12,6 +12,36 @@ import (
 	"fleetledger/events"
 )
 
+// Commits are counted if they can be: what was recorded, and nothing else.
+func testCommits(t *testing.T, e Engine) {
+	l := e.open(t, Options{})
+	c, ok := l.(events.Committing)
+	if !ok {
+		t.Skip("this engine does not count what it commits")
+	}
+	before := c.Commits()
+	first := keyed(to("a", "b", "c", "d", "e"), "key", "request")
+	mustAppend(t, l, first)
+	mustAppend(t, l, first) // recorded already
+	if _, err := l.Append(t.Context(), expecting(to("a"), "a", 7)); err == nil {
+		t.Fatal("an append that expects another revision was taken")
+	}
+	mustAppend(t, l, to("a"))
+	after := c.Commits()
+	if appends, n := after.Appends-before.Appends, after.Events-before.Events; appends != 2 || n != 6 {
+		t.Errorf("%d appends of %d events are counted, not 2 of 6", appends, n)
+	}
+	for i := range after.Groups {
+		want := uint64(0)
+		if i == 0 || i == 3 { // 1 event; 5 to 8
+			want = 1
+		}
+		if got := after.Groups[i] - before.Groups[i]; got != want {
+			t.Errorf("%d groups of up to %d events are counted, not %d", got, 1<<i, want)
+		}
+	}
+}
+
 func testReads(t *testing.T, e Engine) {
 	l := e.open(t, Options{})
 	const n = 700 // more than an engine is likely to read at a time
