@@ -225,14 +225,20 @@ func (f *fleetMetrics) work(g *gathered) {
 	g.gauge("event_streams_open", "Event streams (SSE) that are open.", float64(f.relay.streams.count(f.fleet)))
 }
 
+// deliveriesPatience is how long the cursors of deliveries are waited for, which may
+// lie with another relay.
+const deliveriesPatience = 2 * time.Second
+
 func (f *fleetMetrics) subscriptions(g *gathered) {
-	subs, err := projections.LoadSubscriptions(context.Background(), f.ledger.Log(), 0)
+	ctx, cancel := context.WithTimeout(context.Background(), deliveriesPatience)
+	defer cancel()
+	subs, err := projections.LoadSubscriptions(ctx, f.ledger.Log(), 0)
 	if err != nil {
 		g.ch <- prometheus.NewInvalidMetric(g.desc("subscription_lag_events", "-"), fmt.Errorf("subscriptions of fleet %s: %w", f.fleet, err))
 		return
 	}
 	for _, sub := range subs.List {
-		s, err := f.relay.buses[f.fleet].Status(sub)
+		s, err := f.relay.buses[f.fleet].Status(ctx, sub)
 		if err != nil {
 			g.ch <- prometheus.NewInvalidMetric(g.desc("subscription_lag_events", "-"), fmt.Errorf("subscription %s: %w", sub.Name, err))
 			continue
