@@ -28,6 +28,7 @@ func (a *app) auditCommand() *cobra.Command {
 	var fleet string
 	var checkpoints, witnessTexts []string
 	var terms auditTerms
+	var resume string
 	var live bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -53,10 +54,17 @@ that you trust with --key, and checkpoints that you have kept elsewhere with
 --checkpoint: no other record of those events passes. With --witness, give the keys of
 witnesses that you trust: how far each of them has cosigned this log is told, and a log
 that none of them has is a finding. Without, whose cosignatures are recorded is not
-established.`),
+established.
+
+With --save an audit that finds nothing leaves in a file what it has established, and
+one that is broken off what it had by then. With --resume another goes on from there:
+it shows that the log still begins like the one that was audited, and reads what came
+after. What it does not read again it rests on, and says so. Keep such a file where
+nobody else can write.`),
 		Example: `  fleetledger audit
   fleetledger audit --server https://ledger.example.org --key "$(cat ledger.key)" --checkpoint then.checkpoint
-  fleetledger audit --data /mnt/backup/fleetledger-data --checkpoint then.checkpoint`,
+  fleetledger audit --data /mnt/backup/fleetledger-data --checkpoint then.checkpoint
+  fleetledger audit --server https://ledger.example.org --key "$(cat ledger.key)" --resume ledger.audit --save ledger.audit`,
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			offline := cmd.Flags().Changed("data")
@@ -69,8 +77,8 @@ established.`),
 				return misused("--live asks a server, and --data audits a directory")
 			case terms.view && !offline:
 				return misused("--view compares the view of a directory: give it with --data")
-			case !offline && !remote && len(checkpoints)+len(terms.keys)+len(witnessTexts) > 0:
-				return misused("--checkpoint, --key and --witness are for an audit that trusts nobody: with --data, or with --server and without --live")
+			case !offline && !remote && len(checkpoints)+len(terms.keys)+len(witnessTexts)+len(resume)+len(terms.save) > 0:
+				return misused("--checkpoint, --key, --witness, --resume and --save are for an audit that trusts nobody: with --data, or with --server and without --live")
 			case timeout <= 0:
 				return misused("--timeout %v: some time is needed", timeout)
 			}
@@ -83,23 +91,23 @@ established.`),
 			if terms.witnesses, err = witnessKeys(witnessTexts); err != nil {
 				return err
 			}
-			if err := terms.read(checkpoints); err != nil {
+			if err := terms.read(checkpoints, resume); err != nil {
 				return err
 			}
 			ask := a.auditServer
 			if remote {
 				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
-					return a.auditRemote(cmd, terms, timeout)
+					return a.auditRemote(cmd, &terms, timeout)
 				}
 			}
 			if offline {
 				ask = func(cmd *cobra.Command) (jsontext.Value, error) {
-					return a.auditData(cmd.Context(), fleet, terms)
+					return a.auditData(cmd.Context(), fleet, &terms)
 				}
 			}
 			raw, err := ask(cmd)
 			if err != nil {
-				return err
+				return terms.explain(err)
 			}
 			return a.showReport(raw)
 		}),
@@ -108,30 +116,12 @@ established.`),
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "with --data or --server: a file with an earlier checkpoint to hold the record to; may be repeated")
 	cmd.Flags().StringArrayVar(&terms.keys, "key", nil, "with --data or --server: a verifier key that you trust; no other counts then but those that it leads to; may be repeated")
 	cmd.Flags().StringArrayVar(&witnessTexts, "witness", nil, "with --data or --server: the key of a witness that you trust, NAME+HASH+KEY; may be repeated")
+	cmd.Flags().StringVar(&resume, "resume", "", "with --data or --server: go on from what an earlier audit has left in this file")
+	cmd.Flags().StringVar(&terms.save, "save", "", "with --data or --server: leave in this file what is established, for --resume")
 	cmd.Flags().BoolVar(&terms.view, "view", false, "with --data: compare the view, row by row, with one made anew")
 	cmd.Flags().BoolVar(&live, "live", false, "with --server: have the server audit itself")
 	cmd.Flags().DurationVar(&timeout, "timeout", 30*time.Second, "with --server: how long one answer may take")
 	return cmd
-}
-
-// auditTerms are what an audit that trusts nobody goes by.
-type auditTerms struct {
-	checkpoints [][]byte // signed, kept elsewhere
-	keys        []string
-	witnesses   []seal.WitnessKey
-	view        bool // it is compared too
-}
-
-// read reads the files with checkpoints.
-func (t *auditTerms) read(checkpoints []string) error {
-	for _, name := range checkpoints {
-		signed, err := os.ReadFile(name)
-		if err != nil {
-			return err
-		}
-		t.checkpoints = append(t.checkpoints, signed)
-	}
-	return nil
 }
 
 // auditServer has the server audit itself, and returns its report.
@@ -181,7 +171,7 @@ func (a *app) auditServer(cmd *cobra.Command) (jsontext.Value, error) {
 }
 
 // auditData audits the log of a fleet in the data directory.
-func (a *app) auditData(ctx context.Context, fleet string, terms auditTerms) (jsontext.Value, error) {
+func (a *app) auditData(ctx context.Context, fleet string, terms *auditTerms) (jsontext.Value, error) {
 	if err := existingData(a.data); err != nil {
 		return nil, err
 	}
@@ -211,7 +201,7 @@ const (
 )
 
 // auditFleet audits the log of a fleet in the data directory.
-func (a *app) auditFleet(ctx context.Context, fleet string, terms auditTerms) (audit.Report, error) {
+func (a *app) auditFleet(ctx context.Context, fleet string, terms *auditTerms) (audit.Report, error) {
 	report, err := a.auditLog(ctx, a.data, fleet, terms)
 	if err == nil && terms.view {
 		err = a.auditView(ctx, fleet, &report)
@@ -259,7 +249,7 @@ func (a *app) auditView(ctx context.Context, fleet string, report *audit.Report)
 const auditHeap = 256 << 20
 
 // auditLog reads the log of a fleet past whatever is damaged in it.
-func (a *app) auditLog(ctx context.Context, dir, fleet string, terms auditTerms) (audit.Report, error) {
+func (a *app) auditLog(ctx context.Context, dir, fleet string, terms *auditTerms) (audit.Report, error) {
 	roomyHeap(auditHeap)
 	note := a.newProgress("audited")
 	defer note.end()
@@ -270,7 +260,7 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, terms auditTerms)
 		// What Pebble would log of damage are the findings.
 		opts := pebblelog.Options{Logger: slog.New(slog.DiscardHandler)}
 		var err error
-		read, err = pebblelog.ReadForAudit(fleetDir(dir, fleet), opts, func(p events.Position, r events.Record, wrong error) error {
+		read, err = pebblelog.ReadForAudit(fleetDir(dir, fleet), opts, terms.head(), func(p events.Position, r events.Record, wrong error) error {
 			corrupt, ok := errors.AsType[*events.CorruptError](wrong)
 			if wrong != nil && !ok {
 				corrupt = &events.CorruptError{Position: p, Detail: wrong.Error()}
@@ -294,14 +284,29 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, terms auditTerms)
 			yield(events.Stored{}, err)
 		}
 	}
+	if terms.from != nil && terms.from.Fleet != fleet {
+		return audit.Report{}, tryNext(fmt.Errorf("the earlier audit was of fleet %s, this is %s", terms.from.Fleet, fleet), "audit without --resume")
+	}
 	checkpoints, err := keptCheckpoint(dir, fleet)
 	if err != nil {
 		return audit.Report{}, err
 	}
-	checkpoints = append(checkpoints, terms.checkpoints...)
-	report, err := audit.Run(ctx, source, audit.Options{
-		Progress: func(done events.Position) { note.at(uint64(done), 0) }, Checkpoints: checkpoints, Keys: terms.keys, Witnesses: terms.witnesses,
+	// What the earlier audit has read, it has compared with what was signed by then.
+	checkpoints = slices.DeleteFunc(checkpoints, func(signed []byte) bool {
+		c, err := seal.ParseCheckpoint(signed)
+		return err == nil && c.Size < terms.head().Size
 	})
+	checkpoints = append(checkpoints, terms.checkpoints...)
+	again := func(positions []events.Position) (list []events.Stored, err error) {
+		err = pebblelog.ReadAgain(fleetDir(dir, fleet), pebblelog.Options{Logger: slog.New(slog.DiscardHandler)}, positions, func(s events.Stored) { list = append(list, s) })
+		return list, err
+	}
+	report, err := audit.Run(ctx, source, terms.options(audit.Options{
+		Progress: func(done events.Position) { note.at(uint64(done), 0) }, Checkpoints: checkpoints, Again: again,
+	}))
+	if other, ok := errors.AsType[*pebblelog.BeginningError](err); ok {
+		return terms.otherBeginning(other.Position, other.Detail), nil
+	}
 	if err != nil {
 		return report, err
 	}
@@ -336,6 +341,7 @@ func (a *app) showReport(raw jsontext.Value) error {
 		CheckpointsVerified int             `json:"checkpoints_verified"`
 		HeadsVerified       int             `json:"heads_verified"`
 		ViewRowsCompared    int             `json:"view_rows_compared"`
+		RestsOn             *audit.RestsOn  `json:"rests_on"`
 		Witnessed           audit.Witnessed `json:"witnessed"`
 		Findings            []struct {
 			Kind     string         `json:"kind"`
@@ -362,7 +368,15 @@ func (a *app) showReport(raw jsontext.Value) error {
 		} else {
 			p.f("%s\n", count(len(r.Findings)+r.FindingsOmitted, "finding"))
 		}
-		p.f("  %s, positions %d to %d, in %s\n", count(r.Events, "event"), r.From, r.To, elapsed(r.ElapsedMS))
+		if r.Events > 0 {
+			p.f("  %s, positions %d to %d, in %s\n", count(r.Events, "event"), r.From, r.To, elapsed(r.ElapsedMS))
+		} else {
+			p.f("  0 events, in %s\n", elapsed(r.ElapsedMS))
+		}
+		if on := r.RestsOn; on != nil {
+			p.f("  positions 1 to %d, recorded until %s, were not read again: this rests on %s, and on their Merkle root %s\n",
+				on.Position, on.RecordedAt.Format(time.RFC3339), count(on.Audits, "earlier audit"), on.Root)
+		}
 		p.f("  %s decided again, %s compared, %s and %s verified, %s erased\n", count(r.DecisionsRederived, "decision"),
 			count(r.ProjectionsCompared, "projection"), count(r.CheckpointsVerified, "checkpoint"), count(r.HeadsVerified, "root"), count(r.Erased, "payload"))
 		if r.ViewRowsCompared > 0 {

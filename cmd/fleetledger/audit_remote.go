@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ const findingTile = "tile"
 
 // auditRemote reads everything that a server has of its log, and trusts none of it:
 // the checkpoint, the leaves, the payloads and the tiles.
-func (a *app) auditRemote(cmd *cobra.Command, terms auditTerms, timeout time.Duration) (jsontext.Value, error) {
+func (a *app) auditRemote(cmd *cobra.Command, terms *auditTerms, timeout time.Duration) (jsontext.Value, error) {
 	c, err := a.client(cmd)
 	if err != nil {
 		return nil, err
@@ -45,13 +46,21 @@ func (a *app) auditRemote(cmd *cobra.Command, terms auditTerms, timeout time.Dur
 		return nil, fmt.Errorf("the server's checkpoint cannot be read: %w", err)
 	}
 	r.size = claims.Size
+	if terms.from != nil {
+		if other, err := r.goOn(ctx, terms, claims); err != nil {
+			return nil, err
+		} else if other != nil {
+			return json.Marshal(other)
+		}
+	}
 	note := a.newProgress("audited")
 	defer note.end()
-	report, err := audit.Run(ctx, r.records(ctx), audit.Options{
+	report, err := audit.Run(ctx, r.records(ctx), terms.options(audit.Options{
 		Progress:    func(done events.Position) { note.at(uint64(done), r.size) },
-		Checkpoints: append(slices.Clone(terms.checkpoints), signed), Keys: terms.keys, Witnesses: terms.witnesses,
-		Behind: func() ([]byte, iter.Seq2[events.Stored, error], error) { return r.behind(ctx) },
-	})
+		Checkpoints: append(slices.Clone(terms.checkpoints), signed),
+		Behind:      func() ([]byte, iter.Seq2[events.Stored, error], error) { return r.behind(ctx) },
+		Again:       func(list []events.Position) ([]events.Stored, error) { return r.again(ctx, list) },
+	}))
 	if err != nil {
 		return nil, err
 	}
@@ -72,6 +81,7 @@ type remoteLog struct {
 	client  *agent.Client
 	timeout time.Duration // of one request
 	size    uint64
+	after   uint64 // so many events an earlier audit has read
 
 	tiles ownTiles
 	wrong []audit.Finding
@@ -94,6 +104,7 @@ const bundlesAhead = 4
 // bundle is the events of one tile, as far as they could be read, and what the
 // server's tile has for their hashes.
 type bundle struct {
+	first   uint64 // so many events are before it
 	records []events.Record
 	tile    []events.Hash
 	err     error // stands after the records
@@ -109,7 +120,7 @@ func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Stored, error]
 		queue := make(chan chan bundle, bundlesAhead)
 		work.Go(func() {
 			defer close(queue)
-			for n := uint64(0); n*seal.TileWidth < r.size; n++ {
+			for n := r.after / seal.TileWidth; n*seal.TileWidth < r.size; n++ {
 				next := make(chan bundle, 1)
 				select {
 				case queue <- next:
@@ -122,6 +133,9 @@ func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Stored, error]
 		for next := range queue {
 			b := <-next
 			for i, rec := range b.records {
+				if b.first+uint64(i) < r.after {
+					continue
+				}
 				if !yield(rec.Stored(), nil) {
 					return
 				}
@@ -141,6 +155,59 @@ func (r *remoteLog) records(ctx context.Context) iter.Seq2[events.Stored, error]
 			return
 		}
 	}
+}
+
+// goOn begins behind what an earlier audit has read, if the server's log still begins
+// like that; if it does not, it returns the report.
+func (r *remoteLog) goOn(ctx context.Context, terms *auditTerms, claims seal.Checkpoint) (*audit.Report, error) {
+	from := terms.from
+	if !strings.HasSuffix(claims.Origin, "/"+from.Fleet) {
+		return nil, tryNext(fmt.Errorf("the earlier audit was of fleet %s, the server has %s", from.Fleet, claims.Origin), "audit without --resume")
+	}
+	other := func(p events.Position, detail string) (*audit.Report, error) {
+		report := terms.otherBeginning(p, detail)
+		return &report, nil
+	}
+	r.after = uint64(from.Position)
+	if claims.Size < r.after {
+		return other(events.Position(claims.Size+1), fmt.Sprintf("an earlier audit read %d events, the server's checkpoint has %d", r.after, claims.Size))
+	}
+	var edge []events.Hash // of the last tile of the lowest level, which is not full
+	tree, err := seal.RestoreTree(r.after, func(p events.Position) (events.Hash, error) {
+		if edge == nil {
+			var err error
+			if edge, err = r.tile(ctx, 0, r.after/seal.TileWidth, int(r.after%seal.TileWidth)); err != nil {
+				return events.Hash{}, err
+			}
+		}
+		return edge[uint64(p-1)%seal.TileWidth], nil
+	}, func(level int, n uint64) ([]byte, error) {
+		return r.get(ctx, "/log/"+seal.TilePath(level, n, seal.TileWidth), nil)
+	})
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return other(from.Position, "that the log begins like the one that was audited is not shown: the server did not hand a tile out: "+err.Error())
+	case tree.Root() != from.Root:
+		return other(1, fmt.Sprintf("the Merkle root of the first %d events is %s, an earlier audit found %s: it is another log, or at least one of them was replaced", r.after, tree.Root(), from.Root))
+	}
+	r.tiles.tree = tree
+	return nil, nil
+}
+
+// again reads single events.
+func (r *remoteLog) again(ctx context.Context, positions []events.Position) (list []events.Stored, err error) {
+	for _, p := range positions {
+		n := uint64(p-1) / seal.TileWidth
+		b := r.bundle(ctx, n)
+		i := int(uint64(p-1) - b.first)
+		if i >= len(b.records) {
+			return nil, errors.Join(b.err, fmt.Errorf("position %d is not handed out", p))
+		}
+		list = append(list, b.records[i].Stored())
+	}
+	return list, nil
 }
 
 // behind is what came while the log was read: a checkpoint, and the events up to it.
@@ -177,17 +244,21 @@ func (r *remoteLog) find(p events.Position, served, computed events.Hash, detail
 // bundle reads the events of tile n.
 func (r *remoteLog) bundle(ctx context.Context, n uint64) (b bundle) {
 	first := n * seal.TileWidth
+	b.first = first
 	width := int(min(seal.TileWidth, r.size-first))
 	leaves, err := r.get(ctx, "/log/"+seal.EntriesPath(n, width), nil)
 	if err != nil {
-		return bundle{err: err}
+		b.err = err
+		return b
 	}
 	if b.tile, err = r.tile(ctx, 0, n, width); err != nil {
-		return bundle{err: err}
+		b.err = err
+		return b
 	}
 	payloads, err := r.payloads(ctx, first, width)
 	if err != nil {
-		return bundle{err: err}
+		b.err = err
+		return b
 	}
 	for i := range width {
 		p := events.Position(first) + events.Position(i) + 1
@@ -289,7 +360,7 @@ func (r *remoteLog) compareTiles(ctx context.Context) {
 	own := seal.NewReader(&r.tiles)
 	for level := 1; r.size>>(seal.TileHeight*level) > 0; level++ {
 		nodes := r.size >> (seal.TileHeight * level)
-		for n := uint64(0); n*seal.TileWidth < nodes; n++ {
+		for n := r.after >> (seal.TileHeight * (level + 1)); n*seal.TileWidth < nodes; n++ {
 			width := int(min(seal.TileWidth, nodes-n*seal.TileWidth))
 			want, err := own.Hashes(level, n, width)
 			if err != nil {

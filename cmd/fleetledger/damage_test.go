@@ -164,7 +164,7 @@ func TestDamagedDirectory(t *testing.T) {
 
 				b := quiet(bad)
 				if err := existingData(bad); err == nil {
-					r, err := b.auditFleet(t.Context(), defaultFleet, auditTerms{})
+					r, err := b.auditFleet(t.Context(), defaultFleet, &auditTerms{})
 					if err == nil && r.OK && uint64(r.To) < events {
 						t.Errorf("%s: the audit passes with %d of %d events", what, r.To, events)
 					}

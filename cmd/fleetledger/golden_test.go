@@ -42,7 +42,7 @@ func TestOldDirectories(t *testing.T) {
 			a := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, data: dir, now: time.Now}
 			audited := func(events uint64) {
 				t.Helper()
-				r, err := a.auditFleet(t.Context(), defaultFleet, auditTerms{})
+				r, err := a.auditFleet(t.Context(), defaultFleet, &auditTerms{})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -198,7 +198,7 @@ func copyBackup(from, dir string, m manifest, note *progress) error {
 func (a *app) auditCopy(ctx context.Context, dir string, m manifest, kept map[string][][]byte) (map[string]audit.Report, error) {
 	reports := map[string]audit.Report{}
 	for _, f := range m.Fleets {
-		r, err := a.auditLog(ctx, dir, f.Fleet, auditTerms{checkpoints: kept[f.Fleet]})
+		r, err := a.auditLog(ctx, dir, f.Fleet, &auditTerms{checkpoints: kept[f.Fleet]})
 		if err != nil {
 			return nil, fmt.Errorf("audit the copy of fleet %s: %w", f.Fleet, err)
 		}

@@ -37,6 +37,9 @@ type Report struct {
 	// ViewRowsCompared counts the rows of the SQL view that are what the log gives, if
 	// the caller compared it.
 	ViewRowsCompared int `json:"view_rows_compared"`
+	// RestsOn is what earlier audits have established and this one went on from, nil if
+	// it read the log from its beginning. Counts are of what came after.
+	RestsOn *RestsOn `json:"rests_on"`
 	// Witnessed is what cosignatures of witnesses show.
 	Witnessed Witnessed `json:"witnessed"`
 	// Findings are bounded by MaxFindings; FindingsOmitted counts the rest.
@@ -101,6 +104,16 @@ type Options struct {
 	// who erased them: one that came while the log was read may. It returns a signed
 	// checkpoint of the log as it is by now, and the events behind those of src up to it.
 	Behind func() ([]byte, iter.Seq2[events.Stored, error], error)
+	// From, if not nil, is where an earlier audit of the log ended: src then yields what
+	// comes after. Whether the log begins like the one that was audited is for the caller
+	// to find out, from its tree. Again returns events from before, of which some in src
+	// say that they were erased.
+	From  *Point
+	Again func([]events.Position) ([]events.Stored, error)
+	// Keep, if not nil, is called with what is established at the end, if nothing was
+	// found; and on the way, where Due says so, and when ctx ends.
+	Keep func(*Point) error
+	Due  func() bool
 }
 
 // Run audits what src yields, a log from its first event: either an event or the
@@ -115,7 +128,15 @@ func Run(ctx context.Context, src iter.Seq2[events.Stored, error], opts Options)
 	if opts.HashesOnly {
 		a.rebuilt = nil
 	}
-	a.signed = newCheckpoints(opts.Checkpoints, opts.Keys, opts.Witnesses)
+	a.signed = &checkpoints{trusted: opts.Keys, witnesses: opts.Witnesses}
+	if opts.From != nil {
+		if err := a.goOn(opts.From); err != nil {
+			return a.report, fmt.Errorf("what the earlier audit has established cannot be read: %w", err)
+		}
+	}
+	if err := a.signed.bring(opts.Checkpoints); err != nil {
+		return a.report, err
+	}
 	var snapshot projections.Views
 	if live != nil {
 		snapshot = live.State().Snapshot()
@@ -126,10 +147,18 @@ func Run(ctx context.Context, src iter.Seq2[events.Stored, error], opts Options)
 			a.compare(snapshot)
 		}
 	}
+	due := false
 	for c := range ahead(src, !opts.HashesOnly) {
 		err := c.err
-		if ctxErr := ctx.Err(); ctxErr != nil {
-			return a.report, ctxErr
+		ended := ctx.Err()
+		if due = due || ended != nil; due && opts.Keep != nil && err == nil && a.report.Events > 0 && !a.sameAppend(c.rec.Header) {
+			if err := a.keep(opts.Keep); err != nil {
+				return a.report, err
+			}
+			due = false
+		}
+		if ended != nil && (!due || opts.Keep == nil || !a.sound()) {
+			return a.report, ended
 		}
 		var corrupt *events.CorruptError
 		switch {
@@ -143,17 +172,43 @@ func Run(ctx context.Context, src iter.Seq2[events.Stored, error], opts Options)
 		if live != nil && a.report.To == snapshot.Position {
 			a.compare(snapshot)
 		}
-		if progress != nil && a.report.Events%4096 == 0 {
-			progress(a.report.To)
+		if a.report.Events%4096 == 0 {
+			if progress != nil {
+				progress(a.report.To)
+			}
+			due = opts.Due != nil && opts.Due()
 		}
 	}
 	a.endAppend()
+	a.lookAgain(opts.Again)
+	var established *Point
+	if opts.Keep != nil && a.sound() {
+		var err error
+		if established, err = a.point(); err != nil {
+			return a.report, err
+		}
+	}
 	a.erasedMeanwhile(opts.Behind)
 	a.endErased(live)
 	a.signed.end(&a.report)
 	a.report.OK = len(a.report.Findings) == 0
 	a.report.ElapsedMS = time.Since(start).Milliseconds()
+	if established != nil && a.report.OK {
+		return a.report, opts.Keep(established)
+	}
 	return a.report, nil
+}
+
+// keep hands out what is established between two appends, if nothing was found.
+func (a *auditor) keep(keep func(*Point) error) error {
+	if a.endAppend(); !a.sound() || len(a.retold) > 0 { // those are looked at in the end
+		return nil
+	}
+	p, err := a.point()
+	if err != nil {
+		return err
+	}
+	return keep(p)
 }
 
 // RunPart audits a part of a log: some of its streams, each from its first event,
@@ -204,6 +259,7 @@ type auditor struct {
 	report  Report
 	streams map[events.Stream]head
 	last    time.Time
+	fleet   string // of the last event
 	// part is true when not all streams are read: positions then rise with gaps,
 	// and signed is nil.
 	part   bool
@@ -216,6 +272,8 @@ type auditor struct {
 	// so far says that they were erased; told are the positions of which one does.
 	erased map[events.Position]events.Header
 	told   map[events.Position]bool
+	// retold are those that were erased since an earlier audit read them.
+	retold []events.PayloadErased
 
 	// rebuilt is nil once an event could not be folded: from there on nothing
 	// that rests on state can be told.
@@ -359,7 +417,7 @@ func (a *auditor) place(r events.Record) {
 	if h.Time.Before(a.last) {
 		a.find(r, Time, a.last, h.Time, "time runs backwards")
 	}
-	a.last = h.Time
+	a.last, a.fleet = h.Time, h.Fleet
 	a.streams[h.Stream] = head{h.Revision, r.LeafHash}
 	if !a.part {
 		if err := a.signed.add(r); err != nil {

@@ -20,8 +20,7 @@ func (x blocks) add(r events.Record, e events.BlockPublished) {
 func hashed(fields map[string]string) map[string]string {
 	out := make(map[string]string, len(fields))
 	for name, text := range fields {
-		h := events.SumHash(text)
-		out[name] = string(h[:])
+		out[name] = events.SumHash(text).String()
 	}
 	return out
 }

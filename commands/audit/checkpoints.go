@@ -31,15 +31,25 @@ type checkpoint struct {
 	met    bool            // its tree was compared
 
 	witnessed bool // recorded for the cosignatures on it
+	earlier   bool // the audit that this one goes on from has compared it
 }
 
-func newCheckpoints(signed [][]byte, trusted []string, witnesses []seal.WitnessKey) *checkpoints {
-	c := &checkpoints{trusted: trusted, witnesses: witnesses}
+// bring adds the checkpoints that the auditor has. Where the audit goes on from an
+// earlier one, that must have compared those that are over fewer events.
+func (c *checkpoints) bring(signed [][]byte) error {
 	for _, text := range signed {
-		c.take(text, 0)
+		p := c.take(text, 0)
+		if p.found != nil || p.claims.Size >= c.tree.Size() {
+			continue
+		}
+		c.due = c.due[:len(c.due)-1]
+		p.met = slices.ContainsFunc(c.all, func(e *checkpoint) bool { return e.earlier && e.claims == p.claims })
+		if !p.met {
+			return &BeforeError{p.claims.Size, events.Position(c.tree.Size() + 1)}
+		}
 	}
 	c.compare()
-	return c
+	return nil
 }
 
 // take adds a checkpoint to those that are compared.
@@ -132,9 +142,10 @@ func (c *checkpoints) end(r *Report) {
 					"the checkpoint over %d events does not verify: %v", p.claims.Size, err)}
 			}
 		}
-		if p.found != nil {
+		switch {
+		case p.found != nil:
 			r.Add(*p.found)
-		} else {
+		case !p.earlier:
 			r.CheckpointsVerified++
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/projections"
 )
 
 // eraseAgain follows what the fold does not over an event whose payload is gone. Nothing
@@ -32,11 +33,53 @@ func (a *auditor) payloadErased(r events.Record, e events.PayloadErased) {
 	switch {
 	case gone && (h.ID != e.EventID || h.Stream != e.Stream || h.Type != e.Type):
 		a.find(r, Order, h.ID, e.EventID, "it says that the payload of %s in %s was erased at position %d, where another event lies", e.Type, e.Stream, e.Position)
+	case !gone && !a.told[e.Position] && a.report.RestsOn != nil && e.Position <= a.report.RestsOn.Position:
+		a.retold = append(a.retold, e)
 	case !gone && !a.told[e.Position]:
 		a.find(r, Payload, nil, e.Position, "it says that the payload at position %d was erased, and it is there", e.Position)
 	}
 	delete(a.erased, e.Position)
 	a.told[e.Position] = true
+	// What an earlier audit knew of it is known no more.
+	if hash, ok := events.BlockOfStream(e.Stream); ok && a.blocks[hash] != nil && e.Type == (events.BlockPublished{}).Kind() {
+		b := a.blocks[hash]
+		a.blocks[hash] = &projections.Block{BlockPublished: events.BlockPublished{Hash: hash}, Position: b.Position, EventID: b.EventID, By: b.By, At: b.At, Erased: true}
+	}
+	if _, known := a.forgotten[e.EventID]; known && e.Type == (events.MemoryConsolidated{}).Kind() {
+		a.forgotten[e.EventID] = forgottenUnknown
+	}
+}
+
+// lookAgain looks again at the events that an earlier audit has read, and that were
+// erased since.
+func (a *auditor) lookAgain(again func([]events.Position) ([]events.Stored, error)) {
+	if len(a.retold) == 0 {
+		return
+	}
+	positions := make([]events.Position, len(a.retold))
+	for i, e := range a.retold {
+		positions[i] = e.Position
+	}
+	list, err := again(positions)
+	if err != nil {
+		a.report.Add(Finding{Kind: Undetermined, Position: positions[0], Detail: fmt.Sprintf("whether the payloads are gone that were erased since the earlier audit cannot be said: %v", err)})
+		return
+	}
+	for i, e := range a.retold {
+		f := Finding{Kind: Payload, Position: e.Position, Stream: e.Stream}
+		r, err := list[i].Record()
+		switch h := r.Header; {
+		case err != nil:
+			f.Kind, f.Detail = Header, err.Error()
+		case h.Position != e.Position || h.ID != e.EventID || h.Stream != e.Stream || h.Type != e.Type:
+			f.Kind, f.Detail = Order, "it is said to be another event that was erased"
+		case !r.Erased:
+			f.Detail = "it is said to be erased, and its payload is there"
+		default:
+			continue
+		}
+		a.report.Add(f)
+	}
 }
 
 // erasedMeanwhile looks behind what was audited for events that tell of payloads that

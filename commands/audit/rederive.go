@@ -13,8 +13,8 @@ import (
 
 // gateState is a stand-alone gate as far as it has been read.
 type gateState struct {
-	decided  []events.GateDecided
-	approval *projections.Approval
+	Decided  []events.GateDecided // without the rules that were looked at
+	Approval *projections.Approval
 }
 
 // rederive decides again whatever e records as decided.
@@ -246,9 +246,9 @@ func (a *auditor) runGate(r events.Record, run events.MemoryRecord) {
 	}
 	a.report.DecisionsRederived++
 	g := a.gates[events.GateStream(run.GateID)]
-	if g != nil && len(g.decided) == 1 {
-		dec := g.decided[0].Decision
-		allowed := dec.Verdict == events.Allow || g.approval != nil && g.approval.Spent
+	if g != nil && len(g.Decided) == 1 {
+		dec := g.Decided[0].Decision
+		allowed := dec.Verdict == events.Allow || g.Approval != nil && g.Approval.Spent
 		if allowed && dec.Actor == r.Header.Actor && dec.Action == "task.submit."+run.Machine {
 			return
 		}
@@ -269,7 +269,8 @@ func (a *auditor) gateDecided(r events.Record, e events.GateDecided) {
 		g = &gateState{}
 		a.gates[r.Header.Stream] = g
 	}
-	g.decided = append(g.decided, e)
+	e.Command, e.Decision.Evaluated = nil, nil
+	g.Decided = append(g.Decided, e)
 }
 
 // stopped are the decisions that an approval in r's stream is for, and the
@@ -278,10 +279,10 @@ func (a *auditor) stopped(s events.Stream) ([]events.Decision, []string, *projec
 	var decisions []events.Decision
 	var ids []string
 	if g := a.gates[s]; g != nil {
-		for _, d := range g.decided {
+		for _, d := range g.Decided {
 			decisions, ids = append(decisions, d.Decision), append(ids, d.GateID)
 		}
-		return decisions, ids, g.approval
+		return decisions, ids, g.Approval
 	}
 	if t := a.openTask(s); t != nil {
 		for _, g := range t.Gates {
@@ -314,7 +315,8 @@ func (a *auditor) requested(r events.Record, e events.ApprovalRequested) {
 		}
 	}
 	if g := a.gates[r.Header.Stream]; g != nil {
-		g.approval = &projections.Approval{ApprovalRequested: e, Stream: r.Header.Stream}
+		e.Command = nil
+		g.Approval = &projections.Approval{ApprovalRequested: e, Stream: r.Header.Stream}
 	}
 }
 
@@ -359,7 +361,7 @@ func (a *auditor) settled(r events.Record, e events.ApprovalSettled) {
 	if g := a.gates[r.Header.Stream]; g != nil {
 		ended := *ap
 		ended.Outcome, ended.SettledBy, ended.SettledIn = e.Outcome, by, r.Header.Position
-		g.approval = &ended
+		g.Approval = &ended
 	}
 }
 
@@ -408,7 +410,7 @@ func (a *auditor) spent(r events.Record, e events.ApprovalSpent) {
 	if g := a.gates[r.Header.Stream]; g != nil {
 		used := *ap
 		used.Spent = true
-		g.approval = &used
+		g.Approval = &used
 	}
 }
 

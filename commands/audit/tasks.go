@@ -88,9 +88,9 @@ type submission struct {
 type endedTask []endedAttempt
 
 type endedAttempt struct {
-	machine  string
-	number   int
-	reported bool
+	Machine  string
+	Number   int
+	Reported bool
 }
 
 func endOf(t *projections.Task) (ended endedTask) {
@@ -116,17 +116,17 @@ func (a *auditor) afterEnd(r events.Record, e events.Event) {
 	case events.TaskReported:
 		a.kept(r, e.Envelope)
 		a.reporter(r, e)
-		i := slices.IndexFunc(t, func(at endedAttempt) bool { return at.machine == e.Machine && at.number == e.Attempt })
+		i := slices.IndexFunc(t, func(at endedAttempt) bool { return at.Machine == e.Machine && at.Number == e.Attempt })
 		switch {
 		case i < 0:
 			a.find(r, Order, nil, e.Attempt, "machine %s has no attempt %d", e.Machine, e.Attempt)
 			return
-		case t[i].reported:
+		case t[i].Reported:
 			a.find(r, Order, nil, e.Attempt, "attempt %d was reported before", e.Attempt)
 		case !e.Late:
 			a.find(r, Decision, true, e.Late, "whether the report was late comes out otherwise")
 		}
-		t[i].reported = true
+		t[i].Reported = true
 	default:
 		a.find(r, Order, nil, nil, "the task was settled before")
 	}
@@ -138,7 +138,7 @@ func (a *auditor) reportErased(h events.Header) {
 	open := -1
 	for i, at := range a.ended[h.Stream] {
 		switch {
-		case at.machine != h.Actor || at.reported:
+		case at.Machine != h.Actor || at.Reported:
 		case open >= 0:
 			return
 		default:
@@ -146,7 +146,7 @@ func (a *auditor) reportErased(h events.Header) {
 		}
 	}
 	if open >= 0 {
-		a.ended[h.Stream][open].reported = true
+		a.ended[h.Stream][open].Reported = true
 	}
 }
 

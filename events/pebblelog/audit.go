@@ -31,51 +31,96 @@ type Audit struct {
 	Index []*events.CorruptError
 }
 
-// ReadForAudit reads a log that no program has open, and changes nothing. It
-// calls fn for every position in order, with the record, or with what is wrong
+// BeginningError says that a log does not begin like one that was audited before.
+type BeginningError struct {
+	Position events.Position // the first that is known not to be as it was
+	Detail   string
+}
+
+func (e *BeginningError) Error() string { return e.Detail }
+
+// ReadForAudit reads a log that no program has open, and changes nothing. from is the
+// size and root of what an earlier audit has read of it, zero for nothing: that must be
+// its beginning by the stored tree, or else the error is a *BeginningError, and it is
+// not read again; nor are the indexes then, which takes all of them. It calls fn for every position behind it in order, with the record, or with what is wrong
 // at that position and as much of the record as could be read; damage does not
 // end it, an error of fn does. Options that concern appends are not used; Fleet
 // may be empty. The error is for a log that cannot be read at all.
-func ReadForAudit(dir string, opts Options, fn func(events.Position, events.Record, error) error) (Audit, error) {
+func ReadForAudit(dir string, opts Options, from Head, fn func(events.Position, events.Record, error) error) (Audit, error) {
+	a, logger, err := openForAudit(dir, opts)
+	if err != nil {
+		return Audit{}, err
+	}
+	err = logger.await(func() error { return a.run(from, fn) })
+	if logger.isStuck() {
+		return a.out, err
+	}
+	return a.out, errors.Join(err, a.db.Close())
+}
+
+// ReadAgain reads single events of a log that no program has open, and changes nothing.
+func ReadAgain(dir string, opts Options, positions []events.Position, fn func(events.Stored)) error {
+	a, logger, err := openForAudit(dir, opts)
+	if err != nil {
+		return err
+	}
+	err = logger.await(func() error {
+		r, err := newRecordReader(a.db, true)
+		if err != nil {
+			return err
+		}
+		defer r.close()
+		for _, p := range positions {
+			s, _, err := r.stored(p, nil)
+			if err != nil {
+				return err
+			}
+			fn(s)
+		}
+		return nil
+	})
+	if logger.isStuck() {
+		return err
+	}
+	return errors.Join(err, a.db.Close())
+}
+
+// openForAudit opens a log for reading, past what is damaged in it.
+func openForAudit(dir string, opts Options) (*auditor, *pebbleLogger, error) {
 	if opts.Fleet == "" {
 		opts.Fleet = "unknown" // withDefaults wants one; it is not compared
 	}
 	opts, err := opts.withDefaults()
 	if err != nil {
-		return Audit{}, err
+		return nil, nil, err
 	}
 	opts.FS = readOnlyFS{opts.FS}
 	path := opts.FS.PathJoin(dir, pebbleName)
 	if _, err := opts.FS.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return Audit{}, fmt.Errorf("there is no log in %s", dir)
+		return nil, nil, fmt.Errorf("there is no log in %s", dir)
 	} else if err != nil {
-		return Audit{}, err
+		return nil, nil, err
 	}
 	isNew, err := checkFormat(opts.FS, dir)
 	if err != nil {
-		return Audit{}, err
+		return nil, nil, err
 	}
 	if isNew {
-		return Audit{}, fmt.Errorf("there is no log in %s", dir)
+		return nil, nil, fmt.Errorf("there is no log in %s", dir)
 	}
 	logger := newPebbleLogger(opts.Logger, nil)
 	db, err := openDatabase(path, opts.pebbleOptions(path, nil, true, logger), logger)
 	if errors.Is(err, events.ErrLocked) {
-		return Audit{}, err
+		return nil, nil, err
 	}
 	var cuts []walCut
 	if pebble.IsCorruptionError(err) {
 		db, cuts, err = openCut(dir, opts, nil, logger, err)
 	}
 	if err != nil {
-		return Audit{}, fmt.Errorf("the database in %s cannot be opened, so none of its events can be read: %w; restore a backup", dir, err)
+		return nil, nil, fmt.Errorf("the database in %s cannot be opened, so none of its events can be read: %w; restore a backup", dir, err)
 	}
-	a := auditor{dir: dir, opts: opts, db: db, cuts: cuts}
-	err = logger.await(func() error { return a.run(fn) })
-	if logger.isStuck() {
-		return a.out, err
-	}
-	return a.out, errors.Join(err, db.Close())
+	return &auditor{dir: dir, opts: opts, db: db, cuts: cuts}, logger, nil
 }
 
 type auditor struct {
@@ -86,7 +131,7 @@ type auditor struct {
 	out  Audit
 }
 
-func (a *auditor) run(fn func(events.Position, events.Record, error) error) error {
+func (a *auditor) run(from Head, fn func(events.Position, events.Record, error) error) error {
 	var err error
 	a.out.Anchor, a.out.Slots, err = readAnchor(a.opts.FS, a.opts.FS.PathJoin(a.dir, anchorName))
 	if err != nil {
@@ -111,17 +156,25 @@ func (a *auditor) run(fn func(events.Position, events.Record, error) error) erro
 		chain   = newChain(a.out.Fleet)
 		indexes = newIndexSums()
 	)
-	for p := events.Position(1); p <= events.Position(a.out.Size); p++ {
+	tiles, stored := indexes.addTile, tileChecker{db: a.db}
+	if from.Size > 0 {
+		if tree, err = a.beginning(from, r); err != nil {
+			return err
+		}
+		tiles = stored.check
+	}
+	for p := events.Position(from.Size + 1); p <= events.Position(a.out.Size); p++ {
 		rec, err := r.read(p)
 		if rec.LeafHash.IsZero() {
 			lost = true
 			chain.lose()
 		} else {
-			tree.Append(rec.LeafHash, indexes.addTile)
+			tree.Append(rec.LeafHash, tiles)
 			indexes.add(rec)
-			broken := chain.check(rec)
-			if err == nil {
-				err = broken
+			if from.Size == 0 { // or else the heads of streams are not known here
+				if broken := chain.check(rec); err == nil {
+					err = broken
+				}
 			}
 			if err == nil {
 				err = corruptAt(p, rec.Verify())
@@ -140,6 +193,12 @@ func (a *auditor) run(fn func(events.Position, events.Record, error) error) erro
 		a.out.Root = tree.Root()
 	}
 	a.checkAnchor()
+	if from.Size > 0 {
+		if corrupt, ok := errors.AsType[*events.CorruptError](stored.err); ok {
+			return a.report(corrupt.Position, "%s", corrupt.Detail)
+		}
+		return stored.err
+	}
 	if err := a.checkIndexes(indexes, lost); err != nil {
 		return err
 	}
@@ -147,6 +206,27 @@ func (a *auditor) run(fn func(events.Position, events.Record, error) error) erro
 		return nil // what is wrong with the files shows in what they hold
 	}
 	return a.checkTables()
+}
+
+// beginning is the tree of what an earlier audit has read, by the stored tiles.
+func (a *auditor) beginning(from Head, r *recordReader) (seal.Tree, error) {
+	if from.Size > a.out.Size {
+		return seal.Tree{}, &BeginningError{events.Position(a.out.Size + 1), fmt.Sprintf("an earlier audit read %d events, %d are there", from.Size, a.out.Size)}
+	}
+	tree, err := treeAt(a.db, from.Size, r)
+	if corrupt, ok := errors.AsType[*events.CorruptError](err); ok {
+		return seal.Tree{}, &BeginningError{corrupt.Position, corrupt.Detail}
+	}
+	if err != nil {
+		return seal.Tree{}, err
+	}
+	if tree.Root() != from.Root {
+		return seal.Tree{}, &BeginningError{1, fmt.Sprintf("the Merkle root of the first %d events is %s, an earlier audit found %s: it is another log, or at least one of them was replaced", from.Size, tree.Root(), from.Root)}
+	}
+	if an := a.out.Anchor; an != nil && an.Size == from.Size && an.Root != from.Root {
+		a.damaged(1, "the Merkle root of the first %d events is %s, %s was acknowledged: at least one of them was replaced", from.Size, from.Root, an.Root)
+	}
+	return tree, nil
 }
 
 // corruptAt makes err one of position p.

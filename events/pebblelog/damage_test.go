@@ -57,7 +57,7 @@ func examineWith(t *testing.T, disk *vfs.MemFS, fold events.Fold) (v verdict) {
 		}
 		_ = l.Close() // it says what is wrong once more
 	}
-	v.audit, v.readErr = pebblelog.ReadForAudit("data", options(disk), func(p events.Position, r events.Record, err error) error {
+	v.audit, v.readErr = pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, func(p events.Position, r events.Record, err error) error {
 		if err != nil {
 			v.bad = append(v.bad, p)
 		} else {

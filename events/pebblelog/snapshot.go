@@ -188,7 +188,7 @@ func (l *Log) resumeAt(p events.Position, fold events.Snapshotter, was *verified
 		return err
 	}
 	defer r.close()
-	tree, err := l.treeAt(uint64(p), r)
+	tree, err := treeAt(l.db, uint64(p), r)
 	if err != nil {
 		return fmt.Errorf("the log does not reach it: %w", err)
 	}
@@ -207,12 +207,12 @@ func (l *Log) resumeAt(p events.Position, fold events.Snapshotter, was *verified
 }
 
 // treeAt is the tree of the first size events, made from the stored tiles.
-func (l *Log) treeAt(size uint64, r *recordReader) (seal.Tree, error) {
+func treeAt(db *database, size uint64, r *recordReader) (seal.Tree, error) {
 	return seal.RestoreTree(size, func(p events.Position) (events.Hash, error) {
 		rec, err := r.read(p)
 		return rec.LeafHash, err
 	}, func(level int, n uint64) ([]byte, error) {
-		v, found, err := l.db.Get(tileKey(nil, level, n))
+		v, found, err := db.Get(tileKey(nil, level, n))
 		if err == nil && !found {
 			err = corruptTile(seal.Tile{Level: level, N: n}, "is missing")
 		}

@@ -244,7 +244,7 @@ func (l *Log) checkResumed(was *verified, anchored *Head) error {
 		return err
 	}
 	defer r.close()
-	tree, err := l.treeAt(anchored.Size, r)
+	tree, err := treeAt(l.db, anchored.Size, r)
 	if err != nil {
 		return l.damagedAt(1, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,7 +103,7 @@ func batches(t *testing.T, l *pebblelog.Log, n int) []events.Record {
 
 func audited(t *testing.T, disk vfs.FS) pebblelog.Audit {
 	t.Helper()
-	a, err := pebblelog.ReadForAudit("data", options(disk), func(_ events.Position, _ events.Record, err error) error { return err })
+	a, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, func(_ events.Position, _ events.Record, err error) error { return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +318,7 @@ func TestPowerLossKeepsTilesAndLeavesTogether(t *testing.T) {
 	for i, c := range losses {
 		what := fmt.Sprintf("seed %d, power loss %d", seed, i)
 		var recs []events.Record
-		a, err := pebblelog.ReadForAudit("data", options(c.disk), func(_ events.Position, r events.Record, err error) error {
+		a, err := pebblelog.ReadForAudit("data", options(c.disk), pebblelog.Head{}, func(_ events.Position, r events.Record, err error) error {
 			recs = append(recs, r)
 			return err
 		})
@@ -331,5 +332,48 @@ func TestPowerLossKeepsTilesAndLeavesTogether(t *testing.T) {
 		}
 		mustClose(t, l)
 		sameTiles(t, what+", opened", storedTiles(t, c.disk), tilesOf(recs))
+	}
+}
+
+// TestAuditOfTheRest: what an earlier audit has read is not read again, and must be the
+// beginning of the log by its tiles.
+func TestAuditOfTheRest(t *testing.T) {
+	disk := vfs.NewMem()
+	log := mustOpen(t, options(disk))
+	fill(t, log, 700)
+	reader := seal.NewReader(log)
+	roots := map[uint64]events.Hash{}
+	for _, n := range []uint64{1, 255, 256, 257, 512, 699, 700} {
+		root, err := reader.RootAt(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		roots[n] = root
+	}
+	mustClose(t, log)
+	for n, root := range roots {
+		var read []events.Position
+		a, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: n, Root: root}, func(p events.Position, _ events.Record, err error) error {
+			read = append(read, p)
+			return err
+		})
+		if err != nil || a.Damage != nil || a.Size != 700 || a.Root != roots[700] || len(read) != int(700-n) || len(read) > 0 && read[0] != events.Position(n+1) {
+			t.Errorf("from %d on: %v %v, %d read", n, err, a.Damage, len(read))
+		}
+		_, err = pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: n, Root: events.SumHash("another")}, nil)
+		if _, ok := errors.AsType[*pebblelog.BeginningError](err); !ok {
+			t.Errorf("another root at %d: %v", n, err)
+		}
+	}
+	_, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: 701, Root: roots[700]}, nil)
+	if other, ok := errors.AsType[*pebblelog.BeginningError](err); !ok || other.Position != 701 {
+		t.Errorf("of more than there is: %v", err)
+	}
+	var again []events.Position
+	if err := pebblelog.ReadAgain("data", options(disk), []events.Position{3, 700}, func(s events.Stored) { again = append(again, s.Position) }); err != nil || !slices.Equal(again, []events.Position{3, 700}) {
+		t.Errorf("read again: %v, %v", again, err)
+	}
+	if pebblelog.ReadAgain("data", options(disk), []events.Position{701}, func(events.Stored) {}) == nil {
+		t.Error("what is not there is read again")
 	}
 }

@@ -9,6 +9,9 @@ package seal
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"math/bits"
 
 	"fleetledger/events"
 )
@@ -101,6 +104,49 @@ func (r *Recent) RootAt(size uint64) (events.Hash, bool) {
 		}
 	}
 	return events.Hash{}, false
+}
+
+// MarshalBinary writes the oldest edge that is remembered, and the leaves after it.
+func (r *Recent) MarshalBinary() ([]byte, error) {
+	first := r.Edge
+	if len(r.marks) > 0 {
+		first = r.marks[0].edge
+	}
+	b := binary.BigEndian.AppendUint64(nil, first.size)
+	for level := range first.nodes {
+		if first.size>>level&1 == 1 {
+			b = append(b, first.nodes[level][:]...)
+		}
+	}
+	for _, m := range r.marks {
+		for i := range m.leaves {
+			b = append(b, m.leaves[i][:]...)
+		}
+	}
+	return b, nil
+}
+
+// UnmarshalBinary reads what MarshalBinary has written.
+func (r *Recent) UnmarshalBinary(b []byte) error {
+	if len(b) < 8 || len(b)%sha256.Size != 8 {
+		return errors.New("the edge of a tree is cut off")
+	}
+	first := Edge{size: binary.BigEndian.Uint64(b)}
+	b = b[8:]
+	if len(b) < bits.OnesCount64(first.size)*sha256.Size {
+		return errors.New("the edge of a tree is cut off")
+	}
+	for level := range first.nodes {
+		if first.size>>level&1 == 1 {
+			b = b[copy(first.nodes[level][:], b):]
+		}
+	}
+	*r = Recent{Edge: first}
+	for len(b) > 0 {
+		r.Append(events.Hash(b[:sha256.Size]))
+		b = b[sha256.Size:]
+	}
+	return nil
 }
 
 // nodeHash is the hash of an inner node: SHA-256(0x01 || left || right).

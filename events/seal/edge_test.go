@@ -79,3 +79,44 @@ func BenchmarkEdgeAppend(b *testing.B) {
 		e.Append(leaf)
 	}
 }
+
+// TestRecentAgain: what is written of an edge and its last sizes reads as it was, and
+// goes on alike.
+func TestRecentAgain(t *testing.T) {
+	var r seal.Recent
+	leaf := func(n int) events.Hash { return events.SumHash(fmt.Sprint(n)) }
+	for n := 0; n <= 200_000; n++ {
+		if n < 5 || n == 8191 || n == 8192 || n == 8193 || n == 199_999 {
+			b, err := r.MarshalBinary()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var again seal.Recent
+			if err := again.UnmarshalBinary(b); err != nil {
+				t.Fatal(err)
+			}
+			for _, back := range []uint64{0, 1, 100, events.MaxCheckpointLag} {
+				size := r.Size() - min(back, r.Size())
+				want, _ := r.RootAt(size)
+				if got, ok := again.RootAt(size); !ok || got != want {
+					t.Errorf("of %d, at %d: %s %t, not %s", n, size, got, ok, want)
+				}
+			}
+			again.Append(leaf(n))
+			var one seal.Recent
+			if err := one.UnmarshalBinary(b); err != nil {
+				t.Fatal(err)
+			}
+			one.Append(leaf(n))
+			if again.Root() != one.Root() || again.Size() != r.Size()+1 {
+				t.Errorf("of %d: it goes on otherwise", n)
+			}
+			for _, bad := range [][]byte{nil, b[:len(b)-1], append(b, 0)} {
+				if again.UnmarshalBinary(bad) == nil {
+					t.Errorf("of %d: %d bytes are taken for %d", n, len(bad), len(b))
+				}
+			}
+		}
+		r.Append(leaf(n))
+	}
+}

@@ -238,3 +238,36 @@ func BenchmarkHeads(b *testing.B) {
 		b.ReportMetric(float64(len(list)*b.N)/b.Elapsed().Seconds(), "streams/s")
 	})
 }
+
+// TestHeadsAgain: what is written of heads reads as it was, and goes on alike.
+func TestHeadsAgain(t *testing.T) {
+	var h Heads
+	head := func(n int, r events.Revision) events.StreamHead {
+		return events.StreamHead{Stream: events.Stream(fmt.Sprintf("s-%d", n*7919)), Revision: r, LeafHash: events.SumHash(fmt.Sprint(n, r))}
+	}
+	for n := range 1000 {
+		if n < 3 || n == 999 {
+			b, err := h.MarshalBinary()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var again Heads
+			if err := again.UnmarshalBinary(b); err != nil {
+				t.Fatal(err)
+			}
+			if again.Root() != h.Root() || again.Streams() != h.Streams() {
+				t.Errorf("of %d streams: %d, another root: %t", n, again.Streams(), again.Root() != h.Root())
+			}
+			if n > 0 {
+				again.Put(head(0, 2))
+				if again.Streams() != n || again.Root() == h.Root() {
+					t.Errorf("of %d streams: one of them is another now", n)
+				}
+				if again.UnmarshalBinary(b[:len(b)-1]) == nil {
+					t.Error("it was cut off")
+				}
+			}
+		}
+		h.Put(head(n, 1))
+	}
+}
