@@ -189,46 +189,53 @@ func (d *delivery) park(ctx context.Context, position events.Position, id string
 	return nil
 }
 
-// replayParked delivers what was parked, if that was asked for. What is refused
-// again stays parked.
+// replayParked delivers what was parked, as often as that was asked for. What is
+// refused again stays parked.
 func (d *delivery) replayParked(ctx context.Context, to *destination) error {
-	state := d.cursor.get()
-	if !state.Replay {
-		return nil
-	}
-	for _, p := range state.Parked {
-		if !d.may() {
-			return errNotMine
-		}
-		err := d.again(ctx, to, p)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		err = d.cursor.change(ctx, true, func(c *cursorState) {
-			for i := range c.Parked {
-				switch {
-				case c.Parked[i].Position != p.Position:
-				case err == nil:
-					c.Parked = append(c.Parked[:i:i], c.Parked[i+1:]...)
-					c.Delivered++
-					return
-				default:
-					c.Parked[i].Reason, c.Parked[i].At = brief(err), time.Now().UTC()
-				}
+	for state := d.cursor.get(); state.Replay; state = d.cursor.get() {
+		for _, p := range state.Parked {
+			if err := d.replay(ctx, to, p); err != nil {
+				return err
 			}
-		})
-		if isLost(err) {
+		}
+		// Only now: whoever goes on with this delivery after a crash does the rest. What
+		// was asked since asks for another round.
+		if err := d.cursor.change(ctx, true, func(c *cursorState) { c.Replay = c.Acted != state.Acted }); err != nil {
+			if !isLost(err) {
+				d.logger.Error("the cursor could not be written", "subscription", d.sub.Name, "error", err)
+				return nil // this round is repeated before the next event
+			}
 			return err
 		}
-		if err != nil {
-			d.logger.Error("the cursor could not be written", "subscription", d.sub.Name, "error", err)
-		}
-	}
-	// Only now: whoever goes on with this delivery after a crash does the rest.
-	if err := d.cursor.change(ctx, true, func(c *cursorState) { c.Replay = false }); isLost(err) {
-		return err
 	}
 	return nil
+}
+
+// replay delivers one parked event; an error ends this process's delivery.
+func (d *delivery) replay(ctx context.Context, to *destination, p Parked) error {
+	if !d.may() {
+		return errNotMine
+	}
+	refused := d.again(ctx, to, p)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	err := d.cursor.change(ctx, true, func(c *cursorState) {
+		i := slices.IndexFunc(c.Parked, func(q Parked) bool { return q.Position == p.Position })
+		switch {
+		case i < 0:
+		case refused == nil:
+			c.Parked = slices.Delete(slices.Clone(c.Parked), i, i+1)
+			c.Delivered++
+		default:
+			c.Parked[i].Reason, c.Parked[i].At = brief(refused), time.Now().UTC()
+		}
+	})
+	if err != nil && !isLost(err) {
+		d.logger.Error("the cursor could not be written", "subscription", d.sub.Name, "error", err)
+		return nil
+	}
+	return err
 }
 
 // errNotMine says that another process delivers now.
