@@ -21,12 +21,14 @@ type ErasePayload struct {
 const maxReason = 1000
 
 // ErasePayload carries out c, and returns when nothing of the payload is left in the
-// log's storage either. With a block goes what its receivers took of it, which repeats
-// it: there is a payload.erased for each. A payload of a task can be erased once the
-// task is settled.
+// log's storage either. With it goes what repeats it: of a block, what its receivers
+// took of it; of a task's submission and of a run, what was concluded about them, which
+// begins with their words. There is a payload.erased for each. A payload of a task can
+// be erased once the task is settled.
 // Refusals: EVENT_NOT_FOUND, ALREADY_ERASED, NOT_ERASABLE, INVALID, SECRET_IN_TEXT,
 // ERASURE_UNSUPPORTED, and what gates answer.
 func (l *Ledger) ErasePayload(ctx context.Context, caller Caller, c ErasePayload) (Result, error) {
+	var repeated copies
 	r, err := l.execute(ctx, caller, func(v view) (decided, error) {
 		revision := l.state.LedgerRevision()
 		rec, err := l.event(ctx, c.EventID)
@@ -39,15 +41,14 @@ func (l *Ledger) ErasePayload(ctx context.Context, caller Caller, c ErasePayload
 		if err := l.erasable(ctx, rec); err != nil {
 			return decided{}, err
 		}
-		copies, last, err := l.copies(ctx, rec)
-		if err != nil {
+		if err := repeated.of(ctx, l.log, rec); err != nil {
 			return decided{}, err
 		}
-		d, err := c.decide(v, append([]events.Record{rec}, copies...))
+		d, err := c.decide(v, append([]events.Record{rec}, repeated.list...))
 		// One of two who erase it at the same time decides again, and finds it gone.
 		d.expect = append(d.expect, events.Expectation{Stream: events.LedgerStream, Revision: revision})
-		if last > 0 { // nor is it copied meanwhile
-			d.expect = append(d.expect, events.Expectation{Stream: rec.Header.Stream, Revision: last})
+		if repeated.last > 0 { // nor is it copied meanwhile
+			d.expect = append(d.expect, events.Expectation{Stream: rec.Header.Stream, Revision: repeated.last})
 		}
 		return d, err
 	})
@@ -93,26 +94,58 @@ func (c ErasePayload) decide(v view, list []events.Record) (decided, error) {
 // maxCopies bounds the events that are erased with another.
 const maxCopies = 900
 
-// copies are the events that repeat what rec says: of a block, what was taken of it.
-// last is the revision of their stream that they were found at, 0 if there can be none.
-func (l *Ledger) copies(ctx context.Context, rec events.Record) (list []events.Record, last events.Revision, err error) {
-	if rec.Header.Type != (events.BlockPublished{}).Kind() {
-		return nil, 0, nil
+// copies are the events that repeat an event's payload.
+type copies struct {
+	list []events.Record
+	// last is the revision up to which their stream was read, 0 if there can be none.
+	last events.Revision
+}
+
+// of reads the copies of rec, or those that came since it read them last: the stream
+// of a busy machine does not stand still.
+func (c *copies) of(ctx context.Context, log events.Log, rec events.Record) error {
+	repeats, there := repeating[rec.Header.Type]
+	if !there {
+		return nil
 	}
-	last = rec.Header.Revision
-	for r, err := range l.log.ReadStream(ctx, rec.Header.Stream, last) {
+	if c.last == 0 {
+		c.last = rec.Header.Revision
+	}
+	for r, err := range log.ReadStream(ctx, rec.Header.Stream, c.last) {
 		if err != nil {
-			return nil, 0, err
+			return err
 		}
-		last = r.Header.Revision
-		if !r.Erased {
-			list = append(list, r)
+		c.last = r.Header.Revision
+		if r.Erased {
+			continue
+		}
+		if is, err := repeats(rec, r); err != nil {
+			return err
+		} else if is {
+			c.list = append(c.list, r)
 		}
 	}
-	if len(list) > maxCopies {
-		return nil, 0, tooLarge("TOO_MANY_COPIES", len(list), maxCopies, "acceptances repeat the block: erase some of them first; at once")
+	if len(c.list) > maxCopies {
+		return tooLarge("TOO_MANY_COPIES", len(c.list), maxCopies, "events repeat it: erase some of them first; at once")
 	}
-	return list, last, nil
+	return nil
+}
+
+// repeating tells, of kinds that later events of their stream repeat, whether r is one
+// that repeats of.
+var repeating = map[events.Kind]func(of, r events.Record) (bool, error){
+	events.BlockPublished{}.Kind(): func(_, _ events.Record) (bool, error) { return true, nil },
+	// Whatever is concluded in a task's stream begins with its command.
+	events.TaskSubmitted{}.Kind(): func(_, r events.Record) (bool, error) {
+		return r.Header.Type == events.ConclusionRecorded{}.Kind(), nil
+	},
+	events.MemoryRecorded{}.Kind(): func(of, r events.Record) (bool, error) {
+		if r.Header.Type != (events.ConclusionRecorded{}).Kind() {
+			return false, nil
+		}
+		e, err := events.DecodeAs[events.ConclusionRecorded](r)
+		return err == nil && e.About != nil && e.About.RecordID == of.Header.ID, err
+	},
 }
 
 // event reads the event with this id. Refusal: EVENT_NOT_FOUND.

@@ -18,7 +18,7 @@ type eraseReply struct {
 	Stream   events.Stream   `json:"stream"`
 	Type     events.Kind     `json:"type"`
 	Reason   string          `json:"reason"`
-	Copies   []string        `json:"copies" doc:"Ids of events that repeated it and were erased with it: what receivers took of a block."`
+	Copies   []string        `json:"copies" doc:"Ids of events that repeated it and were erased with it: what receivers took of a block, what was concluded about a task or a run."`
 	Receipt  receipt         `json:"receipt" doc:"Of the event that tells of the erasure."`
 }
 

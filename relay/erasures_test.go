@@ -2,6 +2,7 @@ package relay
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -115,7 +116,7 @@ func TestErasureReachesEverything(t *testing.T) {
 		t.Fatalf("only %d answers tell the word: this test looks in the wrong places", n)
 	}
 	f.do("bo", "GET", "/v1/tried?q=login", "").want(200).has("answers.0.runs", "2")
-	for _, r := range f.requests {
+	for _, r := range slices.Backward(f.requests) { // or a conclusion would go with its task
 		a := f.do("root", "POST", "/v1/events/"+r.eventID()+"/erase", `{"reason":"it was leaked"}`).want(200).has("event_id", r.eventID(), "receipt.stream", "ledger", "reason", "it was leaked")
 		f.unchanged(func() answer { return f.do("root", "POST", "/v1/events/"+r.eventID()+"/erase", `{"reason":"again"}`) }).want(409, "ALREADY_ERASED").
 			has("erased_by", "root", "erasure_position", fmt.Sprint(a.get("receipt.position")))
@@ -246,4 +247,30 @@ func TestOneErases(t *testing.T) {
 	if done != 1 {
 		t.Errorf("%d erased it", done)
 	}
+}
+
+// What was concluded about a run begins with its words: they go with it.
+func TestErasureReachesConclusions(t *testing.T) {
+	f := newFleet(t).people()
+	const word = "zanzibar"
+	run := f.do("m1", "POST", "/v1/memory", `{"record":{"argv":["echo","`+word+`"],`+envelope[1:]+`}`).want(201).text("record_id")
+	kept := f.do("m1", "POST", "/v1/memory", `{"record":{"argv":["ls"],`+envelope[1:]+`}`).want(201).text("record_id")
+	task := f.do("ana", "POST", "/v1/tasks", `{"argv":["echo","`+word+`"],"targets":["m1"]}`).want(201)
+	f.do("ana", "POST", "/v1/tasks/"+task.text("task_id")+"/cancel", "").want(200)
+	conclude := func(about string) string {
+		return f.do("bo", "POST", "/v1/conclusions", `{"about":`+about+`,"text":"it prints"}`).want(201).text("conclusion_id")
+	}
+	ofRun, ofKept, ofTask := conclude(`{"record_id":"`+run+`"}`), conclude(`{"record_id":"`+kept+`"}`), conclude(`{"task_id":"`+task.text("task_id")+`"}`)
+	head := f.ledger.Log().Durable()
+
+	f.do("root", "POST", "/v1/events/"+run+"/erase", `{"reason":"a leak"}`).want(200).has("copies", "["+ofRun+"]")
+	f.do("root", "POST", "/v1/events/"+task.text("receipt.event_id")+"/erase", `{"reason":"a leak"}`).want(200).has("copies", "["+ofTask+"]")
+	for _, path := range []string{"/v1/conclusions", "/v1/conclusions?about=" + run, fmt.Sprintf("/v1/conclusions?at=%d", head), "/v1/memory", "/v1/tried", "/v1/events?limit=1000", "/v1/payloads?limit=1000",
+		"/v1/tasks/" + task.text("task_id"), "/v1/tasks/" + task.text("task_id") + "/history"} {
+		if a := f.do("ana", "GET", path, "").want(200); strings.Contains(string(a.body), word) {
+			t.Errorf("%s: %s", path, a.body)
+		}
+	}
+	f.do("ana", "GET", "/v1/conclusions?about="+kept, "").want(200).has("items.0.conclusion_id", ofKept, "items.0.text", "it prints")
+	f.do("root", "POST", "/v1/events/"+ofRun+"/erase", `{"reason":"a leak"}`).want(409, "ALREADY_ERASED")
 }

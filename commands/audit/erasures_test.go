@@ -24,7 +24,7 @@ func erasedFleet(t *testing.T) fleet {
 		}
 	}
 	root()
-	for _, kind := range []events.Kind{"task.submitted", "task.reported", "conclusion.recorded", "memory.recorded", "memory.consolidated", "section.revised", "block.accepted", "block.published", "ext.note"} {
+	for _, kind := range []events.Kind{"conclusion.recorded", "task.submitted", "task.reported", "memory.recorded", "memory.consolidated", "section.revised", "block.accepted", "block.published", "ext.note"} {
 		i := slices.IndexFunc(f.records, func(r events.Record) bool { return r.Header.Type == kind })
 		if _, err := f.ledger.ErasePayload(ctx, commands.Caller{Actor: "root"}, commands.ErasePayload{EventID: f.records[i].Header.ID, Reason: "leaked"}); err != nil {
 			t.Fatal(err)
