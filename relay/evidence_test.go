@@ -35,7 +35,7 @@ func TestEvidenceVerifies(t *testing.T) {
 		if got := a.header.Get("Content-Type"); got != "application/jsonl" {
 			t.Errorf("content type %q", got)
 		}
-		r, err := evidence.Verify(a.body, f.key())
+		r, err := evidence.Verify(a.body, nil, f.key())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -164,7 +164,7 @@ func checkEvidence(t *testing.T, l *commands.Ledger, s *seal.Sealer) {
 			t.Errorf("evidence of %s: %v", r.Header.Stream, err)
 			return
 		}
-		report, err := evidence.Verify(file, s.Verifiers()...)
+		report, err := evidence.Verify(file, nil, s.Verifiers()...)
 		if err != nil || !report.OK {
 			t.Errorf("evidence of %s: %v %+v", r.Header.Stream, err, report.Findings)
 		}

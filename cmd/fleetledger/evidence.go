@@ -46,9 +46,9 @@ in the log of the file's checkpoint. It is JSON Lines, with --json too.`),
 }
 
 func (a *app) verifyEvidenceCommand() *cobra.Command {
-	var keys []string
+	var keys, witnessTexts []string
 	cmd := &cobra.Command{
-		Use:   "verify FILE --key KEY",
+		Use:   "verify FILE --key KEY [--witness KEY]",
 		Short: "Verify an evidence file, without a server and without its data",
 		Long: strings.TrimSpace(`
 Recompute every hash and proof of an evidence file, make every decision in it again,
@@ -56,6 +56,9 @@ and say what that establishes and what it cannot. KEY is the text that "checkpoi
 --key" showed, and that you have from somebody you trust; where the log has changed
 its key since, the file leads from yours to the one that signs now. FILE may be - for
 the standard input.
+
+With --witness, give the keys of witnesses that you trust: one of them must have
+cosigned the file's log, and how far is told.
 
 Exit code 0 means that there is no finding. What was erased is told as such, and is
 never taken for verified.`),
@@ -70,11 +73,15 @@ never taken for verified.`),
 					return misused("--key: %v", err)
 				}
 			}
+			witnesses, err := witnessKeys(witnessTexts)
+			if err != nil {
+				return err
+			}
 			file, err := readEvidence(args[0])
 			if err != nil {
 				return err
 			}
-			report, err := evidence.Verify(file, keys...)
+			report, err := evidence.Verify(file, witnesses, keys...)
 			if err != nil {
 				return fmt.Errorf("%s: %w", args[0], err)
 			}
@@ -90,6 +97,7 @@ never taken for verified.`),
 		}),
 	}
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "verifier key of the log; may be repeated")
+	cmd.Flags().StringArrayVar(&witnessTexts, "witness", nil, "key of a witness, NAME+HASH+KEY; may be repeated")
 	return cmd
 }
 

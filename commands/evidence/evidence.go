@@ -17,6 +17,10 @@
 // It also has every key.added and key.retired of the ledger's stream, and the head
 // proves that the last checkpoint of each retired key is of the same log. So whoever
 // trusts a key that signs no more follows from it to the one that signed the file.
+//
+// The newest checkpoint that witnesses have cosigned is in the head, with a proof that
+// it is of the same log: whoever trusts a witness learns from it how far no other log
+// was shown to it.
 package evidence
 
 import (
@@ -61,6 +65,16 @@ type fileHead struct {
 	Heads *fileHeads `json:"heads,omitzero"`
 	// Keys are one for each key.retired in the file, in the order of positions.
 	Keys []fileKey `json:"keys,omitzero"`
+	// Witnessed is nil if the log has no cosigned checkpoint yet.
+	Witnessed *fileWitnessed `json:"witnessed,omitzero"`
+}
+
+// fileWitnessed is the newest cosigned checkpoint of the log.
+type fileWitnessed struct {
+	// Checkpoint is its text, with the cosignatures of C2SP tlog-cosignature.
+	Checkpoint string `json:"checkpoint"`
+	// Proof (RFC 6962) is that its tree is the beginning of the head's.
+	Proof []events.Hash `json:"proof"`
 }
 
 // fileKey shows of what log the last checkpoint of a retired key is.

@@ -43,6 +43,9 @@ func Export(ctx context.Context, log events.Log, sealer *seal.Sealer, prover *se
 	if head.Keys, err = s.keys(sealer.Reader(), c.Size); err != nil {
 		return nil, err
 	}
+	if head.Witnessed, err = s.cosigned(sealer.Reader(), c.Size); err != nil {
+		return nil, err
+	}
 	file, err := appendLine(nil, head)
 	if err != nil {
 		return nil, err
@@ -86,6 +89,8 @@ type selection struct {
 	have    map[events.Stream]bool
 	records []events.Record
 	bytes   int
+	// witnessed is the newest event with a cosigned checkpoint.
+	witnessed *events.Record
 }
 
 func (s *selection) task(id string) error {
@@ -139,6 +144,8 @@ func (s *selection) ledger(prover *seal.HeadsProver) (*fileHeads, error) {
 		switch r.Header.Type {
 		case events.HeadsRooted{}.Kind():
 			newest = &r
+		case events.CheckpointWitnessed{}.Kind():
+			s.witnessed = &r
 		case events.KeyAdded{}.Kind(), events.KeyRetired{}.Kind():
 			s.records = append(s.records, r)
 		case events.PayloadErased{}.Kind():

@@ -57,7 +57,7 @@ func (v *verifier) tell() {
 	} else if v.signed {
 		no("that the key given was not retired before: a file may leave that out; an audit of the log shows it")
 	}
-	no("that nobody was shown another log under this name: compare the checkpoint with one that somebody else has kept")
+	v.tellWitnessed(yes, no)
 	no("that leases lapsed rightly: heartbeats are not recorded; and that the relay's clock was right")
 	no("that a machine did what its report says: it says so itself")
 }

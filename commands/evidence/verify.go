@@ -39,8 +39,11 @@ type Report struct {
 	Erasures []Erasure `json:"erasures"`
 	// CompleteTo is the position up to which the task's stream is shown to have no
 	// other event, by the root over all streams at RootedAt; 0 if there is none.
-	CompleteTo         events.Position `json:"complete_to"`
-	RootedAt           events.Position `json:"rooted_at"`
+	CompleteTo events.Position `json:"complete_to"`
+	RootedAt   events.Position `json:"rooted_at"`
+	// Witnessed is what cosignatures show: of the file's one cosigned checkpoint, if it
+	// has one.
+	Witnessed          audit.Witnessed `json:"witnessed"`
 	DecisionsRederived int             `json:"decisions_rederived"`
 
 	Established     []string        `json:"established"`
@@ -83,10 +86,11 @@ const (
 )
 
 // Verify verifies an evidence file against public keys of its log, which may have been
-// rotated since: what signs the file is one of them, or follows from one. The error says that file is none. What is wrong with one is in the
-// report, and nothing in a file can make a finding go away: no decision is looked
-// at before every header and payload is proved.
-func Verify(file []byte, keys ...string) (Report, error) {
+// rotated since: what signs the file is one of them, or follows from one. If keys of
+// witnesses are given, one of them must have cosigned its log. The error says that file
+// is none. What is wrong with one is in the report, and nothing in a file can make a
+// finding go away: no decision is looked at before every header and payload is proved.
+func Verify(file []byte, witnesses []seal.WitnessKey, keys ...string) (Report, error) {
 	if len(file) > MaxBytes {
 		return Report{}, fmt.Errorf("it is no evidence file: it has more than %d bytes", MaxBytes)
 	}
@@ -98,7 +102,7 @@ func Verify(file []byte, keys ...string) (Report, error) {
 	if head.Format != Format && head.Format != keylessFormat {
 		return Report{}, fmt.Errorf("its format is %+q, this program reads %s and %s", head.Format, Format, keylessFormat)
 	}
-	v := &verifier{head: head, report: Report{Origin: head.Origin, Fleet: head.Fleet, TaskID: head.TaskID,
+	v := &verifier{head: head, witnesses: witnesses, report: Report{Origin: head.Origin, Fleet: head.Fleet, TaskID: head.TaskID,
 		Rules: []Rule{}, Streams: []Stream{}, Erasures: []Erasure{}, Established: []string{}, NotEstablished: []string{}}}
 	v.lines(rest)
 	v.checkpoint(keys)
@@ -109,9 +113,10 @@ func Verify(file []byte, keys ...string) (Report, error) {
 }
 
 type verifier struct {
-	head    fileHead
-	signed  bool // a key given, or one that follows, signed what the events are proved against
-	against seal.Checkpoint
+	head      fileHead
+	signed    bool // a key given, or one that follows, signed what the events are proved against
+	against   seal.Checkpoint
+	witnesses []seal.WitnessKey
 	// followed is the key that signed it if it is none of those given.
 	followed *seal.RingKey
 	// proofs are the inclusion proofs of all events, in the order of the file.
@@ -276,6 +281,7 @@ func (v *verifier) audit() {
 	} else {
 		v.find(audit.Undetermined, 0, "", "no decision was made again: the events that it rests on are not proved to be the log's")
 	}
+	v.witnessed()
 	v.report.Findings, v.report.FindingsOmitted = v.findings.Findings, v.findings.FindingsOmitted
 	if v.report.Findings == nil {
 		v.report.Findings = []audit.Finding{}

@@ -58,7 +58,7 @@ var errNoCosignature = errors.New("it has no cosignature by this witness")
 
 // Cosignatures returns who of these witnesses has cosigned a checkpoint, in the order
 // of keys. Whatever others have signed counts for nothing; a cosignature that names one
-// of the keys and is not by it is an error.
+// of the keys and is not by it is an error, and so is what is no signed note.
 func Cosignatures(signed []byte, keys []WitnessKey) ([]Cosignature, error) {
 	sigs, err := cosignatures(signed, keys)
 	list := make([]Cosignature, 0, len(sigs))
@@ -74,9 +74,6 @@ type cosignature struct {
 }
 
 func cosignatures(signed []byte, keys []WitnessKey) ([]cosignature, error) {
-	if len(keys) == 0 {
-		return nil, nil
-	}
 	var verifiers []note.Verifier
 	for i, k := range keys {
 		if !slices.ContainsFunc(keys[:i], func(o WitnessKey) bool { return o.text == k.text }) {

@@ -303,7 +303,7 @@ func TestFlippedBits(t *testing.T) {
 		files, where = append(files, file), append(where, bit)
 	}
 	for i, p := range runPython(t, s.key, files...) {
-		r, err := evidence.Verify(files[i], s.key)
+		r, err := evidence.Verify(files[i], nil, s.key)
 		if ok := err == nil && r.OK; ok != p.OK {
 			t.Errorf("bit %d, %q: ours says %t %v %+v, verify.py %t %+v", where[i], good[max(0, where[i]/8-20):where[i]/8+20], ok, err, r.Findings, p.OK, p.Findings)
 		} else if ok {
@@ -319,7 +319,7 @@ func TestCutFiles(t *testing.T) {
 	files := [][]byte{nil, []byte("\n"), good[:10], good[:head], good[:head+1], good[:head+40], good[:len(good)-1], append(slices.Clone(good), '\n'), append(slices.Clone(good), "{}\n"...),
 		append([]byte("\xef\xbb\xbf"), good...), bytes.ReplaceAll(good, []byte("\n"), []byte("\n\n")), []byte(`[]` + "\n"), []byte(`"` + strings.Repeat("[", 100_000) + "\n")}
 	for i, p := range runPython(t, s.key, files...) {
-		r, err := evidence.Verify(files[i], s.key)
+		r, err := evidence.Verify(files[i], nil, s.key)
 		if p.OK || err == nil && r.OK {
 			t.Errorf("file %d is taken: %t, verify.py %t", i, r.OK, p.OK)
 		}
@@ -336,7 +336,7 @@ func FuzzVerify(f *testing.F) {
 		f.Add(bytes.Join(lines[:n], nil))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
-		r, err := evidence.Verify(file, s.key)
+		r, err := evidence.Verify(file, nil, s.key)
 		if err == nil && r.OK != (len(r.Findings) == 0) {
 			t.Errorf("ok %t with %d findings", r.OK, len(r.Findings))
 		}

@@ -31,7 +31,9 @@ type python struct {
 	Erased int    `json:"erased"`
 	// CompleteTo is as in our own report.
 	CompleteTo events.Position `json:"complete_to"`
-	Findings   []struct {
+	// Witnessed is how many events a witness whose key was given has cosigned.
+	Witnessed uint64 `json:"witnessed"`
+	Findings  []struct {
 		Position events.Position `json:"position"`
 		Detail   string          `json:"detail"`
 	} `json:"findings"`
@@ -41,6 +43,12 @@ type python struct {
 // runPython has verify.py verify some files at once. Without a python3 the test is
 // skipped, but not in CI.
 func runPython(t *testing.T, key string, files ...[]byte) []python {
+	t.Helper()
+	return runPythonWith(t, []string{"--key", key}, files...)
+}
+
+// runPythonWith is runPython with these options.
+func runPythonWith(t *testing.T, options []string, files ...[]byte) []python {
 	t.Helper()
 	program, err := exec.LookPath("python3")
 	if err != nil {
@@ -52,7 +60,7 @@ func runPython(t *testing.T, key string, files ...[]byte) []python {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	args := []string{"-I", "-W", "error", "verify.py", "--key", key}
+	args := append([]string{"-I", "-W", "error", "verify.py"}, options...)
 	for i, file := range files {
 		name := filepath.Join(dir, fmt.Sprint(i))
 		if err := os.WriteFile(name, file, 0o600); err != nil {
@@ -98,7 +106,7 @@ func TestGoodEvidence(t *testing.T) {
 	}
 	// Another key is of no harm, an unknown one of no use.
 	other := "relay.test/other+" + strings.SplitN(s.key, "+", 3)[1]
-	if _, err := evidence.Verify(file, other); err != nil {
+	if _, err := evidence.Verify(file, nil, other); err != nil {
 		t.Error(err)
 	}
 	for _, keys := range [][]string{nil, {other}} {

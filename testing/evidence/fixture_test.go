@@ -224,7 +224,7 @@ func (s sealed) export(t testing.TB) []byte {
 
 func verify(t testing.TB, file []byte, keys ...string) evidence.Report {
 	t.Helper()
-	r, err := evidence.Verify(file, keys...)
+	r, err := evidence.Verify(file, nil, keys...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -180,7 +180,7 @@ func TestRotatedKeys(t *testing.T) {
 	for _, c := range rows {
 		p := python[c.key][0]
 		python[c.key] = python[c.key][1:]
-		ours, err := evidence.Verify(c.file, c.key)
+		ours, err := evidence.Verify(c.file, nil, c.key)
 		if c.kind == "no file" {
 			if err == nil || p.OK {
 				t.Errorf("%s: it is read: %v %+v", c.name, err, p)
@@ -231,7 +231,7 @@ func TestFlippedBitsOfKeys(t *testing.T) {
 		files = append(files, file)
 	}
 	for i, p := range runPython(t, key, files...) {
-		if ours, err := evidence.Verify(files[i], key); p.OK || err == nil && ours.OK {
+		if ours, err := evidence.Verify(files[i], nil, key); p.OK || err == nil && ours.OK {
 			t.Errorf("bit %d: it is not found: %v, verify.py %t", 8*from+i*step, err, p.OK)
 		}
 	}

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Verify evidence files of fleetledger: python3 verify.py --key KEY [--key KEY]... FILE...
+"""Verify evidence files of fleetledger: python3 verify.py --key KEY [--witness KEY]... FILE...
 
 A second reading of the format, with Python's standard library and nothing of the
 ledger's code. It checks the checkpoint's signature, every header, hash, chain and
@@ -27,13 +27,13 @@ ERASABLE = {
 }
 
 
-def not_checked(complete_to):
+def not_checked(complete_to, witnessed):
     later = f"whether the task has events behind position {complete_to}, and whether the root over all streams is right"
     return [
         "decisions: gates, approvals and the verdict are not decided again",
         later if complete_to else "whether the task or the settings have later events that were left out",
         "whether the key given was retired before, and whether keys were changed by whoever may",
-        "whether anybody was shown another log under this name",
+        "whether anybody was shown another log under this name" + (f" behind position {witnessed}, or without asking for a witness" if witnessed else ""),
         "whether a machine did what its report says",
     ]
 
@@ -98,10 +98,10 @@ def signed_by(key, text, signature):
 # --- checkpoints: C2SP signed-note and tlog-checkpoint ---
 
 
-def parse_key(text):
+def parse_key(text, kind=b"\x01"):
     name, given, data = text.split("+", 2)
     raw = base64.b64decode(data, validate=True)
-    if raw[:1] != b"\x01" or len(raw) != 33:
+    if raw[:1] != kind or len(raw) != 33:
         raise ValueError("it is no Ed25519 key")
     key_id = hashlib.sha256(name.encode() + b"\n" + raw).digest()[:4]
     if key_id.hex() != given:
@@ -120,6 +120,8 @@ def parse_checkpoint(note):
         if not m:
             raise ValueError("a signature of the checkpoint is malformed")
         signatures.append((m[1], base64.b64decode(m[2], validate=True)))
+        if len(signatures[-1][1]) < 5:
+            raise ValueError("a signature of the checkpoint is malformed")
     lines = text.split("\n")
     if len(lines) != 4 or not re.fullmatch("0|[1-9][0-9]{0,18}", lines[1]):
         raise ValueError("the checkpoint is malformed")
@@ -142,6 +144,29 @@ def read_checkpoint(note, keys):
     if claims[0] not in verified:
         raise ValueError("the checkpoint is not signed by a key given")
     return claims
+
+
+# --- witnesses: C2SP tlog-cosignature ---
+
+
+def check_witnessed(witnessed, checkpoint, witnesses):
+    """Return how many events of the file's log one of the witnesses has cosigned."""
+    by = False
+    if witnessed:
+        claims, text, signatures = parse_checkpoint(witnessed["checkpoint"])
+        proof = [bytes.fromhex(matching(HASH, p)) for p in witnessed["proof"]]
+        if claims[0] != checkpoint[0] or claims[1] == 0 or not consistent(claims[1], claims[2], checkpoint[1], checkpoint[2], proof):
+            raise ValueError("the cosigned checkpoint is not proved to be of the log of this file")
+        for signer, raw in signatures:
+            for name, key_id, key in witnesses:
+                if (name, key_id) == (signer, raw[:4]):
+                    stamped = f"cosignature/v1\ntime {int.from_bytes(raw[4:12], 'big')}\n{text}"
+                    if not signed_by(key, stamped.encode(), raw[12:]):
+                        raise ValueError("a cosignature is invalid")
+                    by = True
+    if witnesses and not by:
+        raise ValueError("no witness whose key was given has cosigned the log of this file")
+    return claims[1] if by else 0
 
 
 # --- keys that change: whoever trusts one that is retired follows from it ---
@@ -460,9 +485,9 @@ def check_event(line, head, last, heads):
     return {"header": h, "leaf": leaf.hex(), "payload": e.get("payload", ""), "erased": bool(e.get("erased", False)), "proved": proved, "whole": whole}, wrong
 
 
-def verify(data, keys):
+def verify(data, keys, witnesses):
     findings, erased, last, heads, checked = [], [], None, {}, []
-    told, streams, complete_to = [], {}, 0
+    told, streams, complete_to, witnessed = [], {}, 0, 0
 
     def find(detail, position=0):
         findings.append({"position": position, "detail": str(detail)})
@@ -472,7 +497,7 @@ def verify(data, keys):
             raise ValueError("the file is too long, or was cut")
         first, *lines = data[:-1].split(b"\n")
         members = {"format": str, "origin": str, "fleet": str, "task_id": str, "events": int, "checkpoint": str}
-        head = parse_line(first, members, {"heads": dict, "keys": list})
+        head = parse_line(first, members, {"heads": dict, "keys": list, "witnessed": dict})
         if head["format"] not in (FORMAT, KEYLESS_FORMAT):
             raise ValueError("the format is another")
         if "heads" in head:
@@ -480,9 +505,12 @@ def verify(data, keys):
         for k in head.get("keys", []):
             for p in shaped(k, {"position": int, "proof": list})["proof"]:
                 matching(f"({HASH})?", p)
+        if "witnessed" in head:
+            for p in shaped(head["witnessed"], {"checkpoint": str, "proof": list})["proof"]:
+                matching(f"({HASH})?", p)
     except (ValueError, RecursionError, TypeError) as err:
         find(err)
-        return findings, 0, 0, 0
+        return findings, 0, 0, 0, 0
     if len(lines) != head["events"] or len(lines) > MAX_EVENTS:
         find(f"the file has {len(lines)} events, its head says {head['events']}")
     for line in lines[:MAX_EVENTS]:
@@ -507,6 +535,10 @@ def verify(data, keys):
         for e in checked:
             if not e["proved"](checkpoint):
                 find("it is not proved to be in the log", e["header"]["position"])
+        try:
+            witnessed = check_witnessed(head.get("witnessed"), checkpoint, witnesses)
+        except ValueError as err:
+            find(err)
     except ValueError as err:
         find(f"{err}: nothing is proved to be in a log")
     for stream in ("authority", "task-" + head["task_id"]):
@@ -519,28 +551,29 @@ def verify(data, keys):
             complete_to = check_heads(head, told, streams, find)
         except (ValueError, RecursionError) as err:
             find(err)
-    return findings, len(lines), len(erased), 0 if findings else complete_to
+    return findings, len(lines), len(erased), 0 if findings else complete_to, 0 if findings else witnessed
 
 
 def main():
     options = argparse.ArgumentParser(description="Verify evidence files of fleetledger.")
     options.add_argument("--key", action="append", required=True, help="verifier key of the log; may be repeated")
+    options.add_argument("--witness", action="append", default=[], help="key of a witness; may be repeated")
     options.add_argument("file", nargs="+")
     given = options.parse_args()
     try:
-        keys = [parse_key(k) for k in given.key]
+        keys, witnesses = [parse_key(k) for k in given.key], [parse_key(k, b"\x04") for k in given.witness]
     except (ValueError, binascii.Error) as err:
-        options.error(f"--key: {err}")
+        options.error(f"--key or --witness: {err}")
     ok = True
     for name in given.file:
         with open(name, "rb") as f:
-            findings, events, erased, complete_to = verify(f.read(MAX_BYTES + 1), keys)
+            findings, events, erased, complete_to, witnessed = verify(f.read(MAX_BYTES + 1), keys, witnesses)
         ok = ok and not findings
         print(
             json.dumps(
                 {
                     "file": name, "ok": not findings, "events": events, "erased": erased, "complete_to": complete_to,
-                    "findings": findings, "not_checked": not_checked(complete_to),
+                    "witnessed": witnessed, "findings": findings, "not_checked": not_checked(complete_to, witnessed),
                 }
             )
         )
