@@ -282,7 +282,7 @@ func (b *Bus) apply(ctx context.Context, s *projections.Subscriptions) error {
 // run has a subscription delivered, and acts on what was asked of it since. Called
 // with mu held.
 func (b *Bus) run(ctx context.Context, sub projections.Subscription, asked []request) error {
-	cur, err := b.cursors.get(ctx, cursorName(sub), sub.After)
+	cur, err := b.cursor(ctx, sub)
 	if err != nil {
 		return err
 	}
@@ -335,6 +335,20 @@ func (b *Bus) run(ctx context.Context, sub projections.Subscription, asked []req
 	d.start(ctx)
 	b.running[sub.Name] = d
 	return nil
+}
+
+// cursor is that of a subscription.
+func (b *Bus) cursor(ctx context.Context, sub projections.Subscription) (*cursor, error) {
+	cur, err := b.cursors.get(ctx, cursorName(sub), sub.After)
+	if err != nil || b.cfg.Shared != nil { // another relay may be ahead of this one's replica
+		return cur, err
+	}
+	if p, end := cur.get().Position, b.cfg.Ledger.Log().Durable(); p > end {
+		// What comes up to p would be left out, and nobody would miss it.
+		return nil, &badCursorError{fmt.Sprintf("cursor %s stands at position %d, the log ends at %d: the log is an older copy, or another: remove the cursor in %s, and everything is delivered anew",
+			cursorName(sub), p, end, b.cursors.where)}
+	}
+	return cur, nil
 }
 
 func cursorName(s projections.Subscription) string {
@@ -394,7 +408,11 @@ type Status struct {
 func (b *Bus) Status(ctx context.Context, sub projections.Subscription) (Status, error) {
 	var c cursorState
 	if b.mine() {
-		cur, err := b.cursors.get(ctx, cursorName(sub), sub.After)
+		cur, err := b.cursor(ctx, sub)
+		if bad, ok := errors.AsType[*badCursorError](err); ok {
+			b.cfg.Logger.Error("nothing is delivered", "subscription", sub.Name, "error", bad)
+			return Status{Head: b.cfg.Ledger.Log().Durable(), Failing: "its cursor cannot be used; the log of the relay says why, and what helps"}, nil
+		}
 		if err != nil {
 			return Status{}, err
 		}

@@ -120,10 +120,15 @@ func (c *Cursors) load(ctx context.Context, name string, after events.Position) 
 		return s, version, nil
 	}
 	if err := json.Unmarshal(b, &s); err != nil {
-		return s, 0, fmt.Errorf("cursor %s: what %s holds of it does not read: %w; remove it there, and everything is delivered anew", name, c.where, err)
+		return s, 0, &badCursorError{fmt.Sprintf("cursor %s: what %s holds of it does not read: %v; remove it there, and everything is delivered anew", name, c.where, err)}
 	}
 	return s, version, nil
 }
+
+// badCursorError says why nothing is delivered by a cursor until somebody helps.
+type badCursorError struct{ why string }
+
+func (e *badCursorError) Error() string { return e.why }
 
 // forget has a cursor read from the store again. Nobody may be reading by it.
 func (c *Cursors) forget(name string) {

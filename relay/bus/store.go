@@ -1,6 +1,7 @@
 package bus
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,7 @@ type Store interface {
 }
 
 // Files is the Store in a directory, for one process at a time. It needs no versions.
+// A value that is not what was put under its name, whole, is an error.
 func Files(dir string) Store { return files{dir} }
 
 // CopyCursors copies the cursors of the subscriptions in a log from one store to
@@ -62,7 +64,21 @@ func (d files) Get(_ context.Context, name string) ([]byte, uint64, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, nil
 	}
-	return b, 0, err
+	if err != nil {
+		return nil, 0, err
+	}
+	// A cursor that was changed to a later place would leave events out, and nobody
+	// would miss them.
+	value, sum, _ := bytes.Cut(b, []byte("\n"))
+	if len(sum) > 0 && string(sum) != sumLine(name, value) { // files of before have none
+		return nil, 0, &badCursorError{d.path(name) + " is damaged, or another's: remove it, and everything is delivered anew"}
+	}
+	return value, 0, nil
+}
+
+// sumLine is the second line of a file, over its name and the first.
+func sumLine(name string, value []byte) string {
+	return events.SumHash(name+"\n"+string(value)).String() + "\n"
 }
 
 // Put writes the file, whole or not at all.
@@ -75,7 +91,7 @@ func (d files) Put(_ context.Context, name string, value []byte, _ uint64) (uint
 	if err != nil {
 		return 0, err
 	}
-	_, err = f.Write(append(value, '\n'))
+	_, err = f.WriteString(string(value) + "\n" + sumLine(name, value))
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return 0, err
 	}

@@ -45,8 +45,10 @@ func OpenWebhookKey(dir string) (*WebhookKey, error) {
 	if dir != "" {
 		b, err := os.ReadFile(name)
 		if err == nil {
-			seed, err := base64.StdEncoding.DecodeString(strings.TrimSpace(strings.TrimPrefix(string(b), "whsk_")))
-			if err != nil || len(seed) != ed25519.SeedSize {
+			text, sum, _ := strings.Cut(string(b), "\n")
+			seed, err := base64.StdEncoding.DecodeString(strings.TrimSpace(strings.TrimPrefix(text, "whsk_")))
+			// Files of before have no sum.
+			if err != nil || len(seed) != ed25519.SeedSize || sum != "" && sum != sumLine(webhookKeyName, []byte(text)) {
 				return nil, fmt.Errorf("%s is not the key of webhooks: restore it from a backup, or remove it, and receivers must be given the new one", name)
 			}
 			return &WebhookKey{ed25519.NewKeyFromSeed(seed)}, nil
@@ -66,7 +68,8 @@ func OpenWebhookKey(dir string) (*WebhookKey, error) {
 	if err != nil {
 		return nil, fmt.Errorf("key of webhooks: %w", err)
 	}
-	_, err = f.WriteString("whsk_" + base64.StdEncoding.EncodeToString(private.Seed()) + "\n")
+	text := "whsk_" + base64.StdEncoding.EncodeToString(private.Seed())
+	_, err = f.WriteString(text + "\n" + sumLine(webhookKeyName, []byte(text)))
 	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
 		err = os.Rename(name+".new", name)
 	}
