@@ -209,6 +209,7 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	})
 	server := relay.NewServer(rel.Handler())
 	server.ErrorLog = slog.NewLogLogger(logger.Handler(), slog.LevelWarn)
+	connections := newBoundedListener(listener, connectionBound(openFiles(), len(fleets)), logger)
 
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var work sync.WaitGroup
@@ -224,9 +225,9 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		a.keepSnapshots(running, &work, name, l, logger)
 	}
 	work.Go(func() {
-		scheme := func() error { return server.Serve(listener) }
+		scheme := func() error { return server.Serve(connections) }
 		if f.tls() {
-			scheme = func() error { return server.ServeTLS(listener, f.tlsCert, f.tlsKey) }
+			scheme = func() error { return server.ServeTLS(connections, f.tlsCert, f.tlsKey) }
 		}
 		if err := scheme(); !errors.Is(err, http.ErrServerClosed) {
 			ended <- fmt.Errorf("the HTTP server ended: %w", err)
