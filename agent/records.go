@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -52,14 +53,39 @@ type Records struct {
 	log *slog.Logger
 }
 
+// MaxRecords is how many finished runs wait to be sent at most, give or take those that
+// programs keep at the same moment.
+const MaxRecords = 10_000
+
+// FullError says that MaxRecords runs wait to be sent. What was kept before stays: it was
+// said that it will be sent. The machine's own memory has the new one.
+type FullError struct {
+	Waiting int
+	Dir     string
+}
+
+func (e *FullError) Error() string {
+	return fmt.Sprintf("%d runs wait in %s to be sent already, which is the most that are kept", e.Waiting, e.Dir)
+}
+
 // NewRecords returns those of the state directory dir.
 func NewRecords(dir string, log *slog.Logger) *Records {
 	return &Records{dir: filepath.Join(dir, "runs"), log: log}
 }
 
+// Full returns a *FullError if there is no room for one more.
+func (r *Records) Full() error {
+	keys, err := r.keys()
+	if err == nil && len(keys) >= MaxRecords {
+		err = &FullError{len(keys), r.dir}
+	}
+	return err
+}
+
 // Put keeps a record until a relay has answered for it, and returns its key. The
 // record is kept as it is sent: without secrets, in UTF-8. If durable is true it
-// outlives a loss of power; one that is sent at once need not.
+// outlives a loss of power; one that is sent at once need not. Without room for it the
+// error is a *FullError.
 func (r *Records) Put(actor string, rec events.MemoryRecord, durable bool) (key string, err error) {
 	rec = secrets.MaskRecord(rec)
 	argv := make([]string, len(rec.Argv))
@@ -70,6 +96,9 @@ func (r *Records) Put(actor string, rec events.MemoryRecord, durable bool) (key 
 	u := unsent{Actor: actor, Record: rec, Key: NewKey()}
 	b, err := json.Marshal(u)
 	if err != nil {
+		return "", err
+	}
+	if err := r.Full(); err != nil {
 		return "", err
 	}
 	if err := os.MkdirAll(r.dir, 0o700); err != nil {

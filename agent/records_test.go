@@ -2,6 +2,7 @@ package agent_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"net/http"
@@ -146,5 +147,48 @@ func TestRecordsThatCannotBeSent(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(w.state, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Error("looking made a directory")
+	}
+}
+
+// What waits to be sent has a bound. It is reached with an error, and what was kept
+// before is sent, for that was promised.
+func TestRecordsAreBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("makes ten thousand files")
+	}
+	w := newWorld(t)
+	records := agent.NewRecords(w.state, slog.New(slog.NewTextHandler(w.log, nil)))
+	client, err := agent.NewClient(w.server.URL, w.token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, err := records.Put("m1", offlineRecord("first"), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range agent.MaxRecords - 2 {
+		key := fmt.Sprintf("f-%05d", i) // another's
+		if err := os.WriteFile(filepath.Join(w.state, "runs", key+".json"), []byte(`{"actor":"x","key":"`+key+`"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := records.Full(); err != nil {
+		t.Fatalf("with room for one: %v", err)
+	}
+	if _, err := records.Put("m1", offlineRecord("last"), true); err != nil {
+		t.Fatal(err)
+	}
+	_, err = records.Put("m1", offlineRecord("too many"), true)
+	if full, ok := errors.AsType[*agent.FullError](err); !ok || full.Waiting != agent.MaxRecords {
+		t.Fatalf("one more than the bound: %v", err)
+	}
+	if left, err := records.Send(t.Context(), client, "m1", 2, first); err != nil || left != agent.MaxRecords-2 {
+		t.Fatalf("%d left, %v", left, err)
+	}
+	if _, err := records.Put("m1", offlineRecord("there is room again"), true); err != nil {
+		t.Fatal(err)
+	}
+	if runs := w.runs(); len(runs) != 2 {
+		t.Errorf("recorded are %v", runs)
 	}
 }

@@ -84,7 +84,8 @@ under its machine. Whoever has neither and no server is told so and works offlin
 With no server at hand only this machine's own allow-list decides: --allow,
 FLEETLEDGER_ALLOW (names between commas) and the file allow in the state directory
 (a name a line), each exactly as the command names its program. The record then says
-gate: offline, and is sent by the next run or agent that reaches the server.`),
+gate: offline, and is sent by the next run or agent that reaches the server; once 10000
+wait to be sent, a new one is remembered on this machine only, and it is said.`),
 		Example: `  fleetledger run -- go test ./...
   fleetledger run --approval 0193b2c5-7d3e-7c11-9f2a-3b6c0e8d4a51 -- make deploy`,
 		Args: cobra.MinimumNArgs(1),
@@ -426,7 +427,10 @@ func (r *localRun) mayOffline() error {
 		return tryNext(fmt.Errorf("nothing was run: %s, and this machine's own allow-list does not permit %s", why, visible(program)),
 			"fleetledger run --allow "+visible(shellWord(program))+" -- "+visible(projections.CommandLine(r.shown)))
 	}
-	if !r.quiet {
+	if full, ok := errors.AsType[*agent.FullError](r.records.Full()); ok {
+		// Not even --quiet keeps this back: the fleet will not know of the run.
+		r.stderr.f("offline: %s; this machine's allow-list permits it, and only this machine will remember it: %s\n", visible(why), visible(full.Error()))
+	} else if !r.quiet {
 		r.stderr.f("offline: %s; this machine's allow-list permits it, and it is sent later\n", visible(why))
 	}
 	return nil
@@ -482,8 +486,12 @@ func (r *localRun) remember(ctx context.Context, env events.Envelope) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, recordPatience)
 	defer cancel()
-	if err != nil { // no disk for it: straight to the relay
-		err = r.client.Remember(ctx, secrets.MaskRecord(rec), agent.NewKey())
+	if err != nil { // no room for it: straight to the relay
+		if sent := r.client.Remember(ctx, secrets.MaskRecord(rec), agent.NewKey()); sent != nil {
+			r.stderr.f("fleetledger run: not recorded, and it cannot be sent later: %s; %s\n", visible(sent.Error()), visible(err.Error()))
+			return
+		}
+		_, err = r.records.Send(ctx, r.client, r.actor, catchUp)
 	} else {
 		_, err = r.records.Send(ctx, r.client, r.actor, 1+catchUp, key)
 	}
