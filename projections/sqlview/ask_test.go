@@ -27,7 +27,7 @@ func TestAsk(t *testing.T) {
 			Table{Columns: []string{"x"}, Rows: [][]any{{int64(1)}, {int64(2)}, {int64(3)}}, Cut: "rows"}},
 		{`SELECT actor_id FROM actors ORDER BY actor_id DESC`, nil, 2,
 			Table{Columns: []string{"actor_id"}, Rows: [][]any{{"root"}, {"m1"}}, Cut: "rows"}},
-		{`SELECT series.command FROM tried JOIN series ON series.seen = tried.rowid WHERE tried MATCH 'make'`, nil, 10,
+		{`SELECT series.command FROM tried JOIN series ON series.seen = -tried.rowid WHERE tried MATCH 'make'`, nil, 10,
 			Table{Columns: []string{"command"}, Rows: [][]any{{"make all"}}}},
 		{`SELECT value FROM tasks, json_each(argv) WHERE task_id = 't1'`, nil, 10, Table{Columns: []string{"value"}, Rows: [][]any{{"make"}, {"all"}}}},
 		{`SELECT name FROM pragma_table_info('parked') WHERE pk`, nil, 10, Table{Columns: []string{"name"}, Rows: [][]any{{"position"}}}},

@@ -23,7 +23,7 @@ func (f *fold) consolidated(h *events.Header, e events.MemoryConsolidated) error
 		if err != nil {
 			return err
 		}
-		if _, err := f.exec(`INSERT INTO cited VALUES (?, ?, ?)`, int64(h.Position), id, int64(run)); err != nil {
+		if _, err := f.exec(`INSERT INTO cited VALUES (?1, ?2, ?3, (SELECT series FROM runs WHERE position = ?3))`, int64(h.Position), id, int64(run)); err != nil {
 			return err
 		}
 	}
@@ -144,5 +144,5 @@ const consolidationsShown = 20
 
 // onSeries are the newest consolidations that rest on runs of a series.
 func (r reader) onSeries(id int64) ([]projections.Consolidation, error) {
-	return r.consolidations(`position IN (SELECT consolidation FROM cited JOIN runs ON cited.run = runs.position WHERE runs.series = ?) ORDER BY position DESC LIMIT ?`, id, consolidationsShown)
+	return r.consolidations(`position IN (SELECT consolidation FROM cited WHERE series = ?) ORDER BY position DESC LIMIT ?`, id, consolidationsShown)
 }

@@ -26,6 +26,9 @@ func (f *fold) erased(e events.PayloadErased) error {
 		if err := f.each(one, `SELECT DISTINCT series FROM runs WHERE task_id = ? AND attempt IS NOT NULL AND series IS NOT NULL`, id); err != nil {
 			return err
 		}
+		if _, err := f.exec(`UPDATE cited SET series = NULL WHERE run IN (SELECT position FROM runs WHERE task_id = ? AND attempt IS NOT NULL)`, id); err != nil {
+			return err
+		}
 		if _, err := f.exec(`UPDATE runs SET command = '', argv = '[]', tags = '[]', series = NULL WHERE task_id = ? AND attempt IS NOT NULL`, id); err != nil {
 			return err
 		}
@@ -61,6 +64,7 @@ func (f *fold) erased(e events.PayloadErased) error {
 		}
 		for _, q := range []string{
 			`DELETE FROM runs WHERE position = ?`,
+			`UPDATE cited SET series = NULL WHERE run = ?`,
 			`DELETE FROM series_conclusions WHERE position = ?`,
 			`DELETE FROM conclusions WHERE position = ?`,
 			`DELETE FROM sections WHERE position = ?`,
@@ -98,18 +102,18 @@ func (f *fold) recount(id int64) error {
 		return err
 	}
 	delete(f.known, old.key)
-	if _, err := f.exec(`DELETE FROM tried WHERE rowid = ?`, old.seen); err != nil {
+	if _, err := f.exec(`DELETE FROM tried WHERE rowid = ?`, -old.seen); err != nil {
 		return err
 	}
 	s := &series{id: old.id, key: old.key, command: old.command, machine: old.machine, repoKey: old.repoKey}
 	err = f.each(func(rows *sql.Rows) error {
 		var position int64
-		var result, ended, repo, tags, command, argv, failure string
-		if err := rows.Scan(&position, &result, &ended, &repo, &tags, &command, &argv, &failure); err != nil {
+		var result, ended, repo, tags, failure string
+		if err := rows.Scan(&position, &result, &ended, &repo, &tags, &failure); err != nil {
 			return err
 		}
 		var list []string
-		if err := errors.Join(fromJSON(tags, &list), fromJSON(argv, &s.argv)); err != nil {
+		if err := fromJSON(tags, &list); err != nil {
 			return err
 		}
 		s.count(result, ended)
@@ -121,7 +125,7 @@ func (f *fold) recount(id int64) error {
 			s.failure = failure
 		}
 		return nil
-	}, `SELECT position, result, ended_at, repo, tags, command, argv, ifnull(failure, '') FROM runs WHERE series = ? ORDER BY position`, id)
+	}, `SELECT position, result, ended_at, repo, tags, ifnull(failure, '') FROM runs WHERE series = ? ORDER BY position`, id)
 	if err != nil {
 		return err
 	}

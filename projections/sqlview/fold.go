@@ -235,17 +235,7 @@ func (f *fold) each(g func(*sql.Rows) error, query string, args ...any) error {
 	if err != nil {
 		return err
 	}
-	rows, err := st.QueryContext(context.Background(), args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := g(rows); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
+	return each(g)(st.QueryContext(context.Background(), args...))
 }
 
 // timeText is a time as the database has it: as text it sorts as time.

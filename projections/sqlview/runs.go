@@ -24,8 +24,9 @@ type RunFilter struct {
 
 // reader is one reader's look at one moment of a store.
 type reader struct {
-	ctx context.Context
-	tx  *sql.Tx
+	ctx   context.Context
+	tx    *sql.Tx
+	store *store
 }
 
 // look calls f with a reader.
@@ -39,26 +40,41 @@ func (v *View) look(ctx context.Context, f func(r reader) error) error {
 	if err != nil {
 		return v.reading(s, err)
 	}
-	err = f(reader{ctx, tx})
+	err = f(reader{ctx, tx, s})
 	if undo := tx.Rollback(); err == nil && undo != nil && !errors.Is(undo, sql.ErrTxDone) {
 		err = undo
 	}
 	return v.reading(s, err)
 }
 
+// known is each for one of the prepared queries.
+func (r reader) known(f func(*sql.Rows) error, query string, args ...any) error {
+	return each(f)(r.statement(query).QueryContext(r.ctx, args...))
+}
+
+func (r reader) statement(query string) *sql.Stmt {
+	return r.tx.StmtContext(r.ctx, r.store.prepared[query])
+}
+
 // each calls f with each row of an answer.
 func (r reader) each(f func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := r.tx.QueryContext(r.ctx, query, args...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	for rows.Next() {
-		if err := f(rows); err != nil {
+	return each(f)(r.tx.QueryContext(r.ctx, query, args...))
+}
+
+// each returns a function that calls f with each of the rows it is given.
+func each(f func(*sql.Rows) error) func(*sql.Rows, error) error {
+	return func(rows *sql.Rows, err error) error {
+		if err != nil {
 			return err
 		}
+		defer rows.Close()
+		for rows.Next() {
+			if err := f(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
 	}
-	return rows.Err()
 }
 
 const runColumns = `position, record_id, task_id, attempt, machine, command, argv, cwd, repo, commit_id, outcome, exit_code, masked,

@@ -248,7 +248,7 @@ CREATE TABLE series (
   last_run   INTEGER NOT NULL,  -- runs.position
   tags       TEXT    NOT NULL,  -- JSON, of all its runs
   failure    TEXT    NOT NULL,  -- of the last run that has one, '' if none has
-  seen       INTEGER NOT NULL   -- rowid of its words in tried: grows with last_at
+  seen       INTEGER NOT NULL   -- grows with last_at; tried has it under -seen
 );
 CREATE INDEX series_by_key ON series (key);
 CREATE UNIQUE INDEX series_by_seen ON series (seen);
@@ -267,9 +267,12 @@ CREATE TABLE forms (
   PRIMARY KEY (hash, series)
 ) WITHOUT ROWID;
 
--- tried holds the words of each series, prepared for search; at is where it ran.
-CREATE VIRTUAL TABLE tried USING fts5(command, notes, at,
-  content='', contentless_delete=1, tokenize="ascii");
+-- tried finds series by the words of their commands, tags, failures and conclusions,
+-- by pairs of words beside each other, and by where they ran. Its rowid is -series.seen:
+-- what ran last comes first. It says which series have them all, and nothing else; the
+-- texts themselves say the rest.
+CREATE VIRTUAL TABLE tried USING fts5(terms,
+  content='', contentless_delete=1, detail=none, tokenize="ascii");
 -- Much at a time is written together: fewer parts of the index, faster questions.
 INSERT INTO tried (tried, rank) VALUES ('hashsize', 33554432);
 
@@ -293,9 +296,11 @@ CREATE TABLE cited (
   consolidation INTEGER NOT NULL,     -- consolidations.position
   record_id     TEXT    NOT NULL,
   run           INTEGER NOT NULL,     -- runs.position
+  series        INTEGER,              -- of that run: series.id
   PRIMARY KEY (consolidation, record_id)
 ) WITHOUT ROWID;
 CREATE INDEX cited_by_run ON cited (run, consolidation);
+CREATE INDEX cited_by_series ON cited (series, consolidation) WHERE series IS NOT NULL;
 
 -- forgettings are what views leave out, unless they are asked for it: of the runs
 -- before its position those cited, and those of the machine that match the rest.

@@ -22,7 +22,6 @@ type series struct {
 	key                       int64
 	command, machine          string
 	repo, repoKey             string
-	argv                      []string
 	runs                      int
 	succeeded, failed, masked int
 	firstAt, lastAt           string
@@ -51,16 +50,20 @@ func (s *series) count(result, ended string) {
 	}
 }
 
-// seenSlots is how many series can have been seen last in the same microsecond.
-const seenSlots = 1 << 12
+// seenSlots is how many series can have been seen last in the same second.
+const seenSlots = 1 << 16
 
-// seenAt is where a run lies in the order of last runs: by time, then mostly by
-// position. What claims to have ended after it was recorded ended then.
+// seenAt is where a run lies in the order of last runs: by time in seconds, then by
+// position, if those of a second are not too far apart. What claims to have ended after
+// it was recorded ended then.
+//
+// The full text index keeps the differences, in fewer bytes the smaller they are: with
+// microseconds it was twice as large.
 func seenAt(ended, recorded time.Time, position events.Position) int64 {
 	if ended.After(recorded) {
 		ended = recorded
 	}
-	return max(ended.UnixMicro(), 1)*seenSlots + int64(position)%seenSlots
+	return max(ended.Unix(), 1)*seenSlots + int64(position)%seenSlots
 }
 
 // recordedAt is when an event was recorded.
@@ -87,7 +90,7 @@ func (f *fold) seriesOf(r *preparedRun) (*series, error) {
 		}
 	}
 	if s == nil {
-		s = &series{id: int64(r.Position), key: r.key, command: r.Command, machine: r.Machine, repo: r.Repo, repoKey: r.repoKey, argv: r.Argv, isNew: true}
+		s = &series{id: int64(r.Position), key: r.key, command: r.Command, machine: r.Machine, repo: r.Repo, repoKey: r.repoKey, isNew: true}
 		args := make([]any, 0, 2*len(r.hashes))
 		for _, h := range r.hashes {
 			args = append(args, h, s.id)
@@ -138,8 +141,8 @@ func scanSeries(rows *sql.Rows, more ...any) (*series, error) {
 	return s, fromJSON(tags, &s.tags)
 }
 
-// flush writes the series that have changed, and their words, oldest first: a full
-// text index takes rows in ascending order.
+// flush writes the series that have changed, and their words, newest first in
+// the index, which takes rows in ascending order.
 func (f *fold) flush() error {
 	list := make([]*series, 0, len(f.dirty))
 	for _, s := range f.dirty {
@@ -151,7 +154,7 @@ func (f *fold) flush() error {
 		if s.indexed == 0 || f.bulk {
 			continue
 		}
-		if _, err := f.exec(`DELETE FROM tried WHERE rowid = ?`, s.indexed); err != nil {
+		if _, err := f.exec(`DELETE FROM tried WHERE rowid = ?`, -s.indexed); err != nil {
 			return err
 		}
 	}
@@ -159,22 +162,19 @@ func (f *fold) flush() error {
 		if err := f.place(s); err != nil {
 			return err
 		}
-		if f.bulk {
-			continue
+	}
+	if !f.bulk {
+		for _, s := range slices.Backward(list) {
+			x := &candidate{series: s}
+			var err error
+			if x.concluded, err = concludedOn(f.each, s.id); err != nil {
+				return err
+			}
+			if err := f.index(x.seen, indexText(x.haystack())); err != nil {
+				return err
+			}
+			s.indexed = s.seen
 		}
-		x := &indexed{series: s}
-		var err error
-		if x.concluded, err = f.concludedOn(s); err != nil {
-			return err
-		}
-		if s.argv, err = f.argvOf(s); err != nil {
-			return err
-		}
-		x.prepare()
-		if err := f.index(x); err != nil {
-			return err
-		}
-		s.indexed = s.seen
 	}
 	clear(f.dirty)
 	return nil
@@ -200,147 +200,3 @@ func (f *fold) place(s *series) error {
 		return err
 	}
 }
-
-// indexAll writes the words of every series into an empty index, oldest first.
-func (f *fold) indexAll() error {
-	if err := f.flush(); err != nil {
-		return err
-	}
-	if _, err := f.exec("BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
-	f.forget()
-	// The words of one part are prepared while those before are written.
-	var part []*indexed
-	written := make(chan []*indexed, 1)
-	prepare := func() {
-		list := part
-		part = nil
-		go func() {
-			for _, x := range list {
-				x.prepare()
-			}
-			written <- list
-		}()
-	}
-	write := func() error {
-		for _, x := range <-written {
-			if err := f.index(x); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	under := false // something is being prepared
-	err := f.each(func(rows *sql.Rows) error {
-		x := &indexed{}
-		var argvText string
-		var noted bool
-		var err error
-		if x.series, err = scanSeries(rows, &argvText, &noted); err == nil {
-			err = fromJSON(argvText, &x.argv)
-		}
-		if err == nil && noted {
-			x.concluded, err = f.concludedOn(x.series)
-		}
-		if part = append(part, x); err != nil || len(part) < 2000 {
-			return err
-		}
-		if under {
-			err = write()
-		}
-		prepare()
-		under = true
-		return err
-	}, `SELECT `+seriesColumns+`, runs.argv, EXISTS (SELECT 1 FROM series_conclusions WHERE series = series.id)
-		FROM series JOIN runs ON runs.position = series.last_run ORDER BY series.seen`)
-	if under {
-		err = errors.Join(err, write())
-	}
-	if err == nil {
-		prepare()
-		err = write()
-	}
-	if err != nil {
-		_, _ = f.exec("ROLLBACK") // the store is thrown away
-		return err
-	}
-	_, err = f.exec("COMMIT")
-	return err
-}
-
-// indexed is a series with the words that tried has of it.
-type indexed struct {
-	*series
-	concluded          []string
-	command, notes, at string
-}
-
-func (x *indexed) prepare() {
-	x.command = tokenText(commandForms(x.argv)...)
-	x.notes = tokenText(append(append(slices.Clone(x.tags), x.failure), x.concluded...)...)
-	x.at = machineToken(x.machine) + " " + repoToken(x.repoKey)
-}
-
-// index writes the words of a series.
-func (f *fold) index(x *indexed) error {
-	_, err := f.exec(`INSERT INTO tried (rowid, command, notes, at) VALUES (?, ?, ?, ?)`, x.seen, x.command, x.notes, x.at)
-	return err
-}
-
-func (f *fold) argvOf(s *series) ([]string, error) {
-	if s.argv != nil {
-		return s.argv, nil
-	}
-	var text string
-	var argv []string
-	if ok, err := f.row(`SELECT argv FROM runs WHERE position = ?`, []any{int64(s.lastRun)}, &text); err != nil || !ok {
-		return nil, err
-	}
-	err := fromJSON(text, &argv)
-	s.argv = argv
-	return argv, err
-}
-
-// maxNotes bounds the conclusions whose words find a series.
-const maxNotes = 100
-
-// concludedOn are the newest conclusions about a series.
-func (f *fold) concludedOn(s *series) (texts []string, err error) {
-	err = f.each(func(rows *sql.Rows) error {
-		var t string
-		err := rows.Scan(&t)
-		texts = append(texts, t)
-		return err
-	}, `SELECT text FROM series_conclusions JOIN conclusions USING (position) WHERE series = ? ORDER BY position DESC LIMIT ?`, s.id, maxNotes)
-	return texts, err
-}
-
-// touch has the words of series written anew.
-func (f *fold) touch(ids []int64) error {
-	for _, id := range ids {
-		if f.dirty[id] != nil {
-			continue
-		}
-		s, err := f.loadSeries(`SELECT `+seriesColumns+` FROM series WHERE id = ?`, id, nil)
-		if err != nil {
-			return err
-		}
-		if s != nil {
-			f.known[s.key] = s
-			f.dirty[id] = s
-		}
-	}
-	return nil
-}
-
-func (s *series) addTags(tags []string) {
-	for _, t := range tags {
-		if !slices.Contains(s.tags, t) && len(s.tags) < maxTags {
-			s.tags = append(s.tags, t)
-		}
-	}
-}
-
-// maxTags bounds the tags kept for a series; runs keep all of theirs.
-const maxTags = 64

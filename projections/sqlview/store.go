@@ -23,7 +23,7 @@ var schema string
 
 // version is that of the schema and of what the fold makes of an event. Whoever
 // changes either makes it greater: older files are made again.
-const version = 5
+const version = 6
 
 // store is one database file. Any number read, one writes.
 type store struct {
@@ -34,6 +34,8 @@ type store struct {
 	tables  map[string]bool // that they may read
 	fold    *fold
 	readers sync.WaitGroup
+	// prepared are the questions of tried, for read.
+	prepared map[string]*sql.Stmt
 }
 
 func storeName(n int) string { return fmt.Sprintf("view-%d.db", n) }
@@ -136,6 +138,12 @@ func (s *store) ready(ctx context.Context, log events.Log) (err error) {
 	if _, err := s.fold.row(`SELECT traces FROM view`, nil, &s.fold.traces); err != nil {
 		return err
 	}
+	s.prepared = map[string]*sql.Stmt{}
+	for _, query := range triedQueries {
+		if s.prepared[query], err = s.read.PrepareContext(ctx, query); err != nil {
+			return err
+		}
+	}
 	s.tables = map[string]bool{}
 	for _, name := range builtinTables {
 		s.tables[name] = true
@@ -233,6 +241,11 @@ func (s *store) close() error {
 	var err error
 	if s.fold != nil {
 		err = s.fold.close()
+	}
+	for _, st := range s.prepared {
+		if st != nil {
+			err = errors.Join(err, st.Close())
+		}
 	}
 	return errors.Join(err, s.ask.Close(), s.read.Close(), s.write.Close())
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"fleetledger/events"
@@ -89,7 +88,7 @@ func (v *View) Tried(ctx context.Context, q Query) (Found, error) {
 	}
 	var out Found
 	err = v.look(ctx, func(r reader) error {
-		if err := r.each(func(rows *sql.Rows) error { return rows.Scan(&out.Position) }, `SELECT position FROM view`); err != nil {
+		if err := r.known(func(rows *sql.Rows) error { return rows.Scan(&out.Position) }, queryPosition); err != nil {
 			return err
 		}
 		t := search{reader: r, q: q, repo: projections.Place(q.Repo), want: q.Limit + 1}
@@ -102,12 +101,8 @@ func (v *View) Tried(ctx context.Context, q Query) (Found, error) {
 		}
 		out.Cut = err != nil
 		out.More = len(t.found) > q.Limit
-		for _, m := range t.found[:min(len(t.found), q.Limit)] {
-			a, err := r.answer(m)
-			if err != nil {
-				return err
-			}
-			out.Answers = append(out.Answers, a)
+		if out.Answers, err = t.answers(t.found[:min(len(t.found), q.Limit)]); err != nil {
+			return err
 		}
 		out.InPlace = t.inPlace
 		return nil
@@ -130,6 +125,7 @@ type search struct {
 	want  int
 	found []match
 	exact map[int64]bool // series.id
+	asked [4]question    // at each rank
 
 	// remembered is the condition on the runs that are counted, with what it asks for.
 	remembered string
@@ -189,26 +185,23 @@ func (t *search) run(from int, seen int64) error {
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, searchTime)
 	defer cancel()
-	exprs, everyWord := t.expressions()
-	first := max(from, 1)
-	if from <= 1 && everyWord != "" {
-		done, err := t.rare(ctx, exprs[1], everyWord, from, seen)
-		if err != nil {
-			return t.cut(ctx, err)
-		}
-		if done {
-			first = 3
-		}
+	var places []string
+	if t.q.Machine != "" {
+		places = append(places, machineToken(t.q.Machine))
 	}
-	for rank := first; rank < len(matchOrder); rank++ {
-		if len(t.found) >= t.want || exprs[rank] == "" {
+	if t.repo != "" {
+		places = append(places, repoToken(t.repo))
+	}
+	t.asked = questions(t.q.Text, places)
+	for rank := max(from, 1); rank < len(matchOrder); rank++ {
+		if len(t.found) >= t.want || !t.asked[rank].asked {
 			continue
 		}
-		before := int64(1<<63 - 1)
+		before := int64(everyPlace)
 		if rank == from {
 			before = seen
 		}
-		if err := t.matching(ctx, rank, exprs[rank], before); err != nil {
+		if err := t.matching(ctx, rank, before); err != nil {
 			return t.cut(ctx, err)
 		}
 	}
@@ -223,45 +216,12 @@ func (t *search) cut(ctx context.Context, err error) error {
 	return err
 }
 
-// rare answers the ranks of the phrase and of the words at once, if so few have the
-// words that all of them are at hand: most pasted commands are like no other, and to
-// find that out once is enough. It is not done if there are more.
-func (t *search) rare(ctx context.Context, samePhrase, everyWord string, from int, before int64) (done bool, err error) {
-	limit := t.want + len(t.exact)
-	all, err := t.page(ctx, everyWord, math.MaxInt64, limit)
-	if err != nil || len(all) >= limit || t.forgetful() {
-		return false, err
-	}
-	all = slices.DeleteFunc(all, func(s *series) bool { return t.exact[s.id] })
-	phrased := map[int64]bool{}
-	if len(all) > 0 {
-		list, err := t.page(ctx, samePhrase, math.MaxInt64, limit)
-		if err != nil {
-			return false, err
-		}
-		for _, s := range list {
-			phrased[s.id] = true
-		}
-	}
-	for _, rank := range []int{1, 2} {
-		for _, s := range all {
-			if len(t.found) >= t.want {
-				return true, nil
-			}
-			if phrased[s.id] == (rank == 1) && (rank > from || s.seen < before) {
-				t.found = append(t.found, match{s, rank})
-			}
-		}
-	}
-	return true, nil
-}
-
 func (t *search) sameCommand(from int, seen int64) error {
 	forms := queryForms(t.q.Text)
 	hashes := []any{hash64(forms[0]), hash64(forms[len(forms)-1])}
 	t.exact = map[int64]bool{}
 	var same []*series
-	err := t.each(func(rows *sql.Rows) error {
+	err := t.known(func(rows *sql.Rows) error {
 		s, err := scanSeries(rows)
 		if err != nil {
 			return err
@@ -274,7 +234,7 @@ func (t *search) sameCommand(from int, seen int64) error {
 			same = append(same, s)
 		}
 		return nil
-	}, `SELECT `+seriesColumns+` FROM series WHERE id IN (SELECT series FROM forms WHERE hash IN (?, ?)) ORDER BY seen DESC`, hashes...)
+	}, querySame, hashes...)
 	for _, s := range same {
 		if err != nil || len(t.found) >= t.want {
 			break
@@ -284,137 +244,63 @@ func (t *search) sameCommand(from int, seen int64) error {
 	return err
 }
 
-// matching adds what a full text expression finds.
-func (t *search) matching(ctx context.Context, rank int, expr string, before int64) error {
-	// One page is enough unless the reader has forgotten what is on it.
-	limit := t.want + len(t.exact)
-	for looked := 0; looked < maxForgotten; looked += limit {
-		list, err := t.page(ctx, expr, before, limit)
-		if err != nil {
-			return err
-		}
-		for _, s := range list {
-			switch {
-			case len(t.found) >= t.want:
-				return nil
-			case t.exact[s.id]:
-				continue
-			}
-			if err := t.add(s, rank); err != nil {
-				return err
-			}
-		}
-		if len(list) < limit || ctx.Err() != nil {
-			return ctx.Err()
-		}
-		before = list[len(list)-1].seen
-	}
-	return nil
-}
-
-// page reads the series that an expression finds before a place, the last seen first.
-func (t *search) page(ctx context.Context, expr string, before int64, limit int) (list []*series, err error) {
-	one := func(rows *sql.Rows) error {
-		s, err := scanSeries(rows)
-		list = append(list, s)
-		return err
-	}
-	if expr == everyRow {
-		err = t.each(one, `SELECT `+seriesColumns+` FROM series WHERE seen < ? ORDER BY seen DESC LIMIT ?`, before, limit)
-		return list, err
-	}
-	// The order by rowid is that of the index: it is read from its end only as far
-	// as it takes. Gathered in one row, for the driver heeds the context only until
-	// the first is there.
-	var seen string
-	err = t.tx.QueryRowContext(ctx, `SELECT json_group_array(rowid) FROM (SELECT rowid FROM tried WHERE tried MATCH ? AND rowid < ? ORDER BY rowid DESC LIMIT ?)`,
-		expr, before, limit).Scan(&seen)
-	if err == nil {
-		err = t.each(one, `SELECT `+seriesColumns+` FROM series WHERE seen IN (SELECT value FROM json_each(?)) ORDER BY seen DESC`, seen)
-	}
-	return list, err
-}
-
-// maxForgotten bounds how many series are looked at for those of which the reader
-// remembers something.
-const maxForgotten = 100_000
-
-// everyRow stands for the query that every series answers.
-const everyRow = "*"
-
-// maxWords bounds the words of a query that are looked for one by one.
-const maxWords = 128
-
-// expressions are what FTS5 is asked at each rank, empty for nothing, and what finds
-// the same words whether or not they are a phrase, empty for a single word. They hold
-// only tokens that words gives out, in quotes: no query can be a syntax error.
-func (t *search) expressions() (out [4]string, everyWord string) {
-	var place []string
-	if t.q.Machine != "" {
-		place = append(place, `at : "`+machineToken(t.q.Machine)+`"`)
-	}
-	if t.repo != "" {
-		place = append(place, `at : "`+repoToken(t.repo)+`"`)
-	}
-	where := strings.Join(place, " AND ")
-	if commandForm(t.q.Text) == "" {
-		if out[1] = where; where == "" {
-			out[1] = everyRow
-		}
-		return out, ""
-	}
-	list := words(t.q.Text)
+// answers tells of each match its counts, its last run, and the newest that was said
+// about it.
+func (t *search) answers(list []match) ([]Tried, error) {
 	if len(list) == 0 {
-		return out, "" // signs only: the same command, or nothing
+		return nil, nil
 	}
-	if where != "" {
-		where = " AND " + where
+	ids := make([]int64, len(list))
+	for i, m := range list {
+		ids[i] = m.id
 	}
-	const in = `{command notes} : `
-	var all, parts []string
-	whole, spaceless := []string(nil), false
-	for _, w := range list {
-		whole = w.append(whole, true)
-		spaceless = spaceless || w.spaceless
-		if one := phrase(w.append(nil, true)); !slices.Contains(all, one) && len(all) < maxWords {
-			all = append(all, one)
-			parts = append(parts, phrase(w.append(nil, false)))
+	// Few have conclusions or consolidations: which do is one question.
+	counted, concluded, cited := map[int64]*series{}, map[int64]bool{}, map[int64]bool{}
+	if err := t.known(func(rows *sql.Rows) error {
+		var hasConclusions, isCited bool
+		s, err := scanSeries(rows, &hasConclusions, &isCited)
+		if err == nil {
+			counted[s.id], concluded[s.id], cited[s.id] = s, hasConclusions, isCited
+		}
+		return err
+	}, queryCounts, jsonText(ids)); err != nil {
+		return nil, err
+	}
+	last := make([]int64, len(list))
+	for i := range list {
+		if !t.forgetful() { // else it is what is remembered that counts
+			list[i].series = counted[list[i].id]
+		}
+		last[i] = int64(list[i].lastRun)
+	}
+	runs := map[events.Position]projections.Run{}
+	if err := t.known(func(rows *sql.Rows) error {
+		run, err := scanRun(rows)
+		runs[run.Position] = run
+		return err
+	}, queryRuns, jsonText(last)); err != nil {
+		return nil, err
+	}
+	out := make([]Tried, len(list))
+	for i, m := range list {
+		out[i] = Tried{
+			Command: m.command, Machine: m.machine, Repo: m.repo, Runs: m.runs, Succeeded: m.succeeded, Failed: m.failed, Masked: m.masked,
+			FirstAt: parseTime(m.firstAt), LastAt: parseTime(m.lastAt), Last: runs[m.lastRun], Failure: m.failure,
+			WhyMatched: matchOrder[m.rank], Cursor: cursorOf(m),
+		}
+		var err error
+		if concluded[m.id] {
+			out[i].Conclusions, err = t.conclusions(`SELECT `+conclusionColumns(math.MaxInt64)+` FROM conclusions JOIN series_conclusions USING (position)
+				WHERE series = ? ORDER BY position DESC LIMIT ?`, m.id, conclusionsShown)
+		}
+		if err == nil && cited[m.id] {
+			out[i].Consolidations, err = t.onSeries(m.id)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	same := in + phrase(whole)
-	each := in + "(" + strings.Join(all, " AND ") + ")"
-	out[1] = same + where
-	if len(all) > 1 {
-		everyWord = each + where
-		out[2] = "(" + each + where + ") NOT " + same
-	}
-	if spaceless {
-		out[3] = "(" + in + "(" + strings.Join(parts, " AND ") + ")" + where + ") NOT " + each
-	}
-	return out, everyWord
-}
-
-func phrase(tokens []string) string { return `"` + strings.Join(tokens, " ") + `"` }
-
-func (r reader) answer(m match) (Tried, error) {
-	out := Tried{
-		Command: m.command, Machine: m.machine, Repo: m.repo, Runs: m.runs, Succeeded: m.succeeded, Failed: m.failed, Masked: m.masked,
-		FirstAt: parseTime(m.firstAt), LastAt: parseTime(m.lastAt), Failure: m.failure, WhyMatched: matchOrder[m.rank], Cursor: cursorOf(m),
-	}
-	if err := r.each(func(rows *sql.Rows) (err error) {
-		out.Last, err = scanRun(rows)
-		return err
-	}, `SELECT `+runColumns+` FROM runs WHERE position = ?`, int64(m.lastRun)); err != nil {
-		return out, err
-	}
-	var err error
-	out.Conclusions, err = r.conclusions(`SELECT `+conclusionColumns(math.MaxInt64)+` FROM conclusions JOIN series_conclusions USING (position)
-		WHERE series = ? ORDER BY position DESC LIMIT ?`, m.id, conclusionsShown)
-	if err != nil {
-		return out, err
-	}
-	out.Consolidations, err = r.onSeries(m.id)
-	return out, err
+	return out, nil
 }
 
 func cursorOf(m match) string {
@@ -423,7 +309,7 @@ func cursorOf(m match) string {
 
 func parseCursor(cursor string) (rank int, seen int64, err error) {
 	if cursor == "" {
-		return 0, 1<<63 - 1, nil
+		return 0, everyPlace, nil
 	}
 	raw, err := base64.RawURLEncoding.DecodeString(cursor)
 	if err != nil || len(raw) != 9 || int(raw[0]) >= len(matchOrder) || raw[1]&0x80 != 0 {

@@ -14,8 +14,8 @@ import (
 )
 
 // BareView is the reference of a view: the same rows in the same tables with the same
-// indexes, inserted by prepared statements and nothing else, and its full text index
-// asked in the plainest way.
+// indexes, inserted by prepared statements and nothing else, and a plain full text index
+// of their texts, asked in the plainest way.
 type BareView struct {
 	db *sql.DB
 	// Rows is how many there are, Took the time of inserting them.
@@ -51,7 +51,10 @@ func CopyView(ctx context.Context, viewDir, path string) (_ *BareView, err error
 		}
 	}
 	if err == nil {
-		err = b.copy(ctx, from, `SELECT seen, lower(command), tags, machine FROM series ORDER BY seen`, "tried (rowid, command, notes, at)")
+		_, err = b.db.ExecContext(ctx, `CREATE VIRTUAL TABLE tried USING fts5(command, notes, at, content='', tokenize="ascii")`)
+	}
+	if err == nil {
+		err = b.copy(ctx, from, `SELECT seen, lower(command), tags || ' ' || failure, machine || ' ' || repo FROM series ORDER BY seen`, "tried (rowid, command, notes, at)")
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.db.Close())
@@ -62,10 +65,10 @@ func CopyView(ctx context.Context, viewDir, path string) (_ *BareView, err error
 // Close closes the database.
 func (b *BareView) Close() error { return b.db.Close() }
 
-// makeTables makes the tables and indexes of another database, and lists the tables
-// that have rows of their own.
+// makeTables makes the tables and indexes of another database but for the full text
+// index, and lists the tables.
 func (b *BareView) makeTables(ctx context.Context, from *sql.DB) (tables []string, err error) {
-	rows, err := from.QueryContext(ctx, `SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name NOT LIKE 'tried/_%' ESCAPE '/' ORDER BY type = 'index'`)
+	rows, err := from.QueryContext(ctx, `SELECT type, name, sql FROM sqlite_schema WHERE sql IS NOT NULL AND name <> 'tried' AND name NOT LIKE 'tried/_%' ESCAPE '/' ORDER BY type = 'index'`)
 	if err != nil {
 		return nil, err
 	}
@@ -78,7 +81,7 @@ func (b *BareView) makeTables(ctx context.Context, from *sql.DB) (tables []strin
 		if _, err := b.db.ExecContext(ctx, text); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if kind == "table" && name != "tried" {
+		if kind == "table" {
 			tables = append(tables, name)
 		}
 	}
