@@ -35,8 +35,10 @@ func (o Options) pebbleOptions(dir string, lock *pebble.Lock, readOnly bool, log
 		CacheSize:                   blockCacheBytes + memTables*int64(o.MemTableBytes),
 		MemTableSize:                o.MemTableBytes,
 		MemTableStopWritesThreshold: memTables,
-		L0CompactionThreshold:       4,
-		L0StopWritesThreshold:       20,
+		// Each compaction rewrites the index of streams below; a reader meets a few
+		// more tables meanwhile, most of which a filter or their bounds rule out.
+		L0CompactionThreshold: 8,
+		L0StopWritesThreshold: 20,
 		// Keys mostly come in order: a large base level spares rewriting them.
 		LBaseMaxBytes: 512 << 20,
 		// Every batch is synced, so syncing in between only costs.
