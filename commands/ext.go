@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -102,16 +103,30 @@ func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error
 	if len(fresh) == 0 {
 		return decided{}, nil
 	}
-	return v.gated(actions, named("events.append", shownList(fresh)), func(permits []events.Permit, d *decided) {
+	var failed error
+	d, err := v.gated(actions, named("events.append", shownList(fresh)), func(permits []events.Permit, d *decided) {
+		encoded := make([]jsontext.Value, len(permits))
+		for i, p := range permits {
+			if encoded[i], failed = v.encodedPermit(p); failed != nil {
+				return
+			}
+		}
 		for _, e := range fresh {
-			body := e.Body
-			body.Permit = permits[slices.Index(actions, string(e.Type))]
-			d.changes = append(d.changes, change{stream: e.Stream, id: e.ID, event: body, kind: e.Type, correlation: e.Correlation, causation: e.Causation})
+			d.changes = append(d.changes, change{stream: e.Stream, id: e.ID, event: e.Body, kind: e.Type, correlation: e.Correlation, causation: e.Causation,
+				permit: encoded[slices.Index(actions, string(e.Type))]})
 		}
 		for s, r := range expect {
 			d.expect = append(d.expect, events.Expectation{Stream: s, Revision: r})
 		}
 	})
+	return d, errors.Join(err, failed)
+}
+
+func (v view) encodedPermit(p events.Permit) (jsontext.Value, error) {
+	if p.ApprovalID != "" {
+		return p.Encode()
+	}
+	return v.list.permit(p.Decision.Action, p.Decision.Actor)
 }
 
 // shownEvent is an event as an approver sees it, and as an approval is bound to it.

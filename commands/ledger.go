@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"fleetledger/commands/gate"
 	"fleetledger/events"
 	"fleetledger/events/seal"
@@ -117,8 +119,17 @@ type change struct {
 	id     string
 	event  events.Event
 	kind   events.Kind // for agents' own events; else the event's
+	// permit is that of an agent's own event, encoded.
+	permit jsontext.Value
 	// correlation and causation, if the caller gives them.
 	correlation, causation string
+}
+
+func (c *change) encode() ([]byte, error) {
+	if ext, ok := c.event.(events.Ext); ok {
+		return ext.Encode(c.permit)
+	}
+	return events.Encode(c.event)
 }
 
 // decided is what a decision came to: the events to append and the revisions
@@ -294,7 +305,7 @@ func (l *Ledger) append(ctx context.Context, v view, d decided) (events.Appended
 		correlation = id
 	}
 	for i, c := range d.changes {
-		payload, err := events.Encode(c.event)
+		payload, err := c.encode()
 		if err != nil {
 			return events.Appended{}, err
 		}
@@ -344,6 +355,7 @@ type ruleList struct {
 
 	mu      sync.RWMutex
 	decided map[question]events.Decision
+	permits map[question]jsontext.Value // the encoded permit of a decision
 }
 
 type question struct{ action, actor string }
@@ -368,12 +380,34 @@ func (r *ruleList) decide(action, actor string) events.Decision {
 	return dec
 }
 
+// permit is the permit of decide(action, actor), encoded: most events repeat one that
+// was recorded before.
+func (r *ruleList) permit(action, actor string) (jsontext.Value, error) {
+	q := question{action, actor}
+	r.mu.RLock()
+	encoded, ok := r.permits[q]
+	r.mu.RUnlock()
+	if ok {
+		return encoded, nil
+	}
+	encoded, err := events.Permit{Decision: r.decide(action, actor)}.Encode()
+	if err != nil {
+		return nil, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.permits) < maxDecided {
+		r.permits[q] = encoded
+	}
+	return encoded, nil
+}
+
 // rulesOf is the list of rules in force at an authority.
 func (l *Ledger) rulesOf(auth *projections.Authority) *ruleList {
 	if r := l.rules.Load(); r != nil && r.auth == auth {
 		return r
 	}
-	r := &ruleList{auth: auth, rules: Rules(auth), decided: map[question]events.Decision{}}
+	r := &ruleList{auth: auth, rules: Rules(auth), decided: map[question]events.Decision{}, permits: map[question]jsontext.Value{}}
 	l.rules.Store(r)
 	return r
 }

@@ -1,6 +1,11 @@
 package events
 
-import "time"
+import (
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Verdict is what a gate says.
 type Verdict string
@@ -67,6 +72,9 @@ type Permit struct {
 	Decision   Decision `json:"decision"`
 	ApprovalID string   `json:"approval_id,omitzero"`
 }
+
+// Encode returns p as it is in the payload of an event.
+func (p Permit) Encode() (jsontext.Value, error) { return json.Marshal(p, json.Deterministic(true)) }
 
 // FleetFounded starts a log. What it founds (root, rules, settings) follows in
 // the same append.

@@ -1,10 +1,6 @@
 package events
 
-import (
-	"time"
-
-	"github.com/go-json-experiment/json/jsontext"
-)
+import "time"
 
 // MemoryRecord is one finished attempt as its machine remembers it.
 type MemoryRecord struct {
@@ -116,24 +112,3 @@ func (MemoryConsolidated) Kind() Kind { return "memory.consolidated" }
 func (ConclusionRecorded) Kind() Kind { return "conclusion.recorded" }
 func (SectionRevised) Kind() Kind     { return "section.revised" }
 func (SectionRetired) Kind() Kind     { return "section.retired" }
-
-// extKind stands for every "ext." kind in the list of decoders.
-const extKind Kind = "ext.*"
-
-// Ext is an agent's own event: the members of its CloudEvent that the header
-// does not carry (CloudEvents 1.0), and the gate's decision.
-type Ext struct {
-	Source          string         `json:"source"`
-	Time            string         `json:"time,omitzero"`
-	DataContentType string         `json:"datacontenttype,omitzero"`
-	DataSchema      string         `json:"dataschema,omitzero"`
-	Data            jsontext.Value `json:"data,omitzero"`
-	DataBase64      string         `json:"data_base64,omitzero"`
-	// Extensions are the CloudEvent's extension attributes that the ledger gives
-	// no meaning to, each a text, an integer or a boolean.
-	Extensions map[string]jsontext.Value `json:"extensions,omitzero"`
-	Permit     Permit                    `json:"permit"`
-}
-
-// Kind is a stand-in: the header of an agent's event names its own.
-func (Ext) Kind() Kind { return extKind }

@@ -3,7 +3,10 @@ package relay
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"fleetledger/commands"
 	"fleetledger/events"
@@ -16,6 +19,18 @@ type receipt struct {
 	Stream   events.Stream   `json:"stream"`
 	Revision events.Revision `json:"revision"`
 	LeafHash events.Hash     `json:"leaf_hash" doc:"The event's leaf in the fleet's Merkle tree (RFC 6962)."`
+}
+
+// MarshalJSONTo implements json.MarshalerTo: what the fields say, faster. Names and
+// ids hold nothing that JSON escapes.
+func (r receipt) MarshalJSONTo(enc *jsontext.Encoder) error {
+	b := append(enc.AvailableBuffer(), `{"position":`...)
+	b = strconv.AppendUint(b, uint64(r.Position), 10)
+	b = append(append(b, `,"event_id":"`...), r.EventID...)
+	b = append(append(b, `","stream":"`...), r.Stream...)
+	b = strconv.AppendUint(append(b, `","revision":`...), uint64(r.Revision), 10)
+	b = append(append(b, `,"leaf_hash":"`...), r.LeafHash.String()...)
+	return enc.WriteValue(append(b, `"}`...))
 }
 
 func receiptOf(r events.Record) receipt {
