@@ -40,7 +40,7 @@ func (l *Ledger) AppendExt(ctx context.Context, caller Caller, list []ExtEvent) 
 	if err := noSecretsInExt(list); err != nil {
 		return Result{}, err
 	}
-	earlier := make([]events.Record, len(list)) // by index, zero for new ones
+	var earlier []events.Record // by index, zero for new ones; nil if all are
 	// Mostly all are new, and the log itself says so when it takes them: only what
 	// it does not take, or a gate would not allow, is looked up.
 	look := caller.ApprovalID != ""
@@ -69,6 +69,9 @@ func (l *Ledger) AppendExt(ctx context.Context, caller Caller, list []ExtEvent) 
 		r.Records, err = l.known(ctx, caller.Actor, list)
 		return r, err
 	}
+	if earlier == nil {
+		return r, nil
+	}
 	all := Result{Duplicate: len(r.Records) == 0}
 	written := r.Records
 	for _, rec := range earlier {
@@ -82,14 +85,19 @@ func (l *Ledger) AppendExt(ctx context.Context, caller Caller, list []ExtEvent) 
 }
 
 func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error) {
-	var actions []string
-	var fresh []ExtEvent
-	var expect map[events.Stream]events.Revision
-	for i, e := range list {
-		if earlier[i].Header.Position != 0 {
-			continue
+	fresh := list
+	if earlier != nil {
+		fresh = nil
+		for i := range list {
+			if earlier[i].Header.Position == 0 {
+				fresh = append(fresh, list[i])
+			}
 		}
-		fresh = append(fresh, e)
+	}
+	var actions []string
+	var expect map[events.Stream]events.Revision
+	for i := range fresh {
+		e := &fresh[i]
 		if !slices.Contains(actions, string(e.Type)) {
 			actions = append(actions, string(e.Type))
 		}
@@ -111,7 +119,9 @@ func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error
 				return
 			}
 		}
-		for _, e := range fresh {
+		d.changes = make([]change, 0, len(fresh)+1) // a spent approval may follow
+		for i := range fresh {
+			e := &fresh[i]
 			d.changes = append(d.changes, change{stream: e.Stream, id: e.ID, event: e.Body, kind: e.Type, correlation: e.Correlation, causation: e.Causation,
 				permit: encoded[slices.Index(actions, string(e.Type))]})
 		}

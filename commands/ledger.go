@@ -304,7 +304,9 @@ func (l *Ledger) append(ctx context.Context, v view, d decided) (events.Appended
 	if id, ok := entityOf(d.changes[0].stream); ok {
 		correlation = id
 	}
-	for i, c := range d.changes {
+	a.Drafts = make([]events.Draft, 0, len(d.changes))
+	for i := range d.changes {
+		c := &d.changes[i]
 		payload, err := c.encode()
 		if err != nil {
 			return events.Appended{}, err

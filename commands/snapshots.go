@@ -110,6 +110,7 @@ func (l *Ledger) foldUpTo(ctx context.Context, s *projections.State, p events.Po
 	if err := l.log.Wait(ctx, p); err != nil {
 		return err
 	}
+	staging := make([]events.Record, 1)
 	for r, err := range l.log.ReadAll(ctx, s.Position()) {
 		if err != nil {
 			return err
@@ -117,7 +118,8 @@ func (l *Ledger) foldUpTo(ctx context.Context, s *projections.State, p events.Po
 		if r.Header.Position > p {
 			break
 		}
-		publish, err := s.Stage([]events.Record{r})
+		staging[0] = r
+		publish, err := s.Stage(staging)
 		if err != nil {
 			return fmt.Errorf("position %d: the fold refuses what is in the log: %w", r.Header.Position, err)
 		}

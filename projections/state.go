@@ -179,15 +179,15 @@ func (s *State) Newest() Newest {
 	return s.newest
 }
 
-func (n *Newest) add(r events.Record) {
-	switch r.Header.Type {
+func (n *Newest) add(h *events.Header) {
+	switch h.Type {
 	case events.CheckpointWitnessed{}.Kind():
 		return
 	case events.HeadsRooted{}.Kind():
 	default:
-		n.Event = r.Header.Position
+		n.Event = h.Position
 	}
-	n.ToWitness = r.Header.Position
+	n.ToWitness = h.Position
 }
 
 // OpenTask returns a task that is not settled, nil if there is none of this id.
@@ -209,8 +209,11 @@ func (s *State) Stage(recs []events.Record) (func(), error) {
 	s.next.mu.Lock()
 	defer s.next.mu.Unlock()
 	tx := tx{state: s, authority: s.next.authority, settings: s.next.settings, collective: s.next.collective}
-	for _, r := range recs {
-		if err := tx.apply(r); err != nil {
+	for i := range recs {
+		if recs[i].Header.Type.IsExt() {
+			continue // nothing here rests on agents' own events, which are most
+		}
+		if err := tx.apply(recs[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -263,8 +266,8 @@ func (s *State) publish(tx *tx, seq uint64, recs []events.Record) {
 	for _, f := range tx.effects {
 		f(s)
 	}
-	for _, r := range recs {
-		s.newest.add(r)
+	for i := range recs {
+		s.newest.add(&recs[i].Header)
 	}
 	s.position = recs[len(recs)-1].Header.Position
 	s.mu.Unlock()
@@ -342,8 +345,6 @@ func (tx *tx) effect(f func(*State)) { tx.effects = append(tx.effects, f) }
 func (tx *tx) apply(r events.Record) (err error) {
 	stream := string(r.Header.Stream)
 	switch {
-	case r.Header.Type.IsExt():
-		return nil
 	case r.Header.Stream == events.AuthorityStream:
 		tx.authority, err = tx.authority.Apply(r)
 		return err

@@ -219,15 +219,17 @@ func (e *cloudEvent) problems(path string) (list []events.Problem) {
 			bad(a.name, events.CodeRequired, "is empty")
 		}
 	}
-	if _, err := url.Parse(e.Source); err != nil {
-		bad("source", events.CodeInvalid, "is no URI reference")
+	if !plainPath(e.Source) {
+		if _, err := url.Parse(e.Source); err != nil {
+			bad("source", events.CodeInvalid, "is no URI reference")
+		}
 	}
 	if e.Time != "" {
 		if _, err := time.Parse(time.RFC3339Nano, e.Time); err != nil {
 			bad("time", events.CodeInvalid, "is no time in RFC 3339")
 		}
 	}
-	if e.DataContentType != "" {
+	if e.DataContentType != "" && e.DataContentType != "application/json" {
 		if _, _, err := mime.ParseMediaType(e.DataContentType); err != nil {
 			bad("datacontenttype", events.CodeInvalid, "is no media type")
 		}
@@ -256,6 +258,18 @@ func (e *cloudEvent) problems(path string) (list []events.Problem) {
 		}
 	}
 	return list
+}
+
+// plainPath reports whether s is a path that needs no parsing to be a URI reference.
+func plainPath(s string) bool {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '/', c == '-', c == '.', c == '_':
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 type appendReply struct {

@@ -81,6 +81,8 @@ func (t *tail) read(next, last events.Position, limit int, out []events.Record) 
 	if !ok {
 		return out
 	}
+	newest := t.chunks[len(t.chunks)-1]
+	out = slices.Grow(out, min(limit, int(min(last, newest.first()+events.Position(len(newest.recs))-1)-next)+1))
 	for _, c := range t.chunks[i:] {
 		for _, rec := range c.recs[max(next, c.first())-c.first():] {
 			if rec.Header.Position > last || len(out) == limit {

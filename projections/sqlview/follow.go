@@ -175,7 +175,7 @@ func (s *store) scrub() error {
 }
 
 func readBatch(ctx context.Context, log events.Log, after events.Position, most int) ([]decoded, error) {
-	var batch []decoded
+	batch := make([]decoded, 0, min(most, int(log.Durable()-after)))
 	bytes := 0
 	for r, err := range log.ReadAll(ctx, after) {
 		if err != nil {
