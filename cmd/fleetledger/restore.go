@@ -15,6 +15,7 @@ import (
 	"fleetledger/commands/audit"
 	"fleetledger/events/pebblelog"
 	"fleetledger/events/seal"
+	"fleetledger/relay/witness"
 )
 
 // restoreName is where a restored copy lies in the data directory until it has been
@@ -22,7 +23,7 @@ import (
 const restoreName = "restore.new"
 
 func (a *app) restoreCommand() *cobra.Command {
-	var checkpoints []string
+	var checkpoints, witnessTexts []string
 	cmd := &cobra.Command{
 		Use:   "restore BACKUP",
 		Short: "Put a backup in place, once it has been checked and audited",
@@ -33,19 +34,25 @@ anything is put in place.
 
 What was acknowledged after the backup was made is not in it. Give checkpoints that
 you have kept, with --checkpoint: a backup that does not reach them, or holds another
-record of those events, is refused. A data directory that holds the fleet is never
+record of those events, is refused. With --witness the same goes for what a witness has
+cosigned, which is asked. A data directory that holds the fleet is never
 written over: move it away, and keep it.`),
 		Example: `  fleetledger restore /mnt/backup/2026-11-30 --data /var/lib/fleetledger --checkpoint kept.checkpoint`,
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
-			return a.restore(cmd, args[0], checkpoints)
+			witnesses, err := parseWitnesses(witnessTexts)
+			if err != nil {
+				return err
+			}
+			return a.restore(cmd, args[0], checkpoints, witnesses)
 		}),
 	}
 	cmd.Flags().StringArrayVar(&checkpoints, "checkpoint", nil, "a file with a checkpoint that the backup must reach; may be repeated")
+	cmd.Flags().StringArrayVar(&witnessTexts, "witness", nil, "a witness that must not have cosigned more, NAME+HASH+KEY@URL; may be repeated")
 	return cmd
 }
 
-func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string) error {
+func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string, witnesses []witness.Witness) error {
 	m, err := readManifest(filepath.Join(from, manifestName))
 	if errors.Is(err, fs.ErrNotExist) {
 		return tryNext(fmt.Errorf("%s is no backup: it has no %s", from, manifestName), "name the directory that fleetledger backup made")
@@ -97,6 +104,9 @@ func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string) err
 				break
 			}
 		}
+	}
+	if err == nil {
+		err = a.heldToWitnesses(cmd.Context(), part, m, witnesses)
 	}
 	if err == nil {
 		err = a.place(part, m)

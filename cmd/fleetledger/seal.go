@@ -52,24 +52,17 @@ func (a *app) ensureKeys(ctx context.Context, l *commands.Ledger, fleet, host st
 		return nil, err
 	}
 	name := keyFile(a.data, fleet)
-	var held []*seal.Key
-	switch text, err := os.ReadFile(name); {
-	case err == nil:
-		for line := range strings.Lines(string(text)) {
-			key, err := seal.ParseKey(strings.TrimSuffix(line, "\n"))
-			if err != nil {
-				return nil, tryNext(fmt.Errorf("%s holds what is no key: %w", name, err), "restore it from a backup, or move it away: the next start makes a new key")
-			}
-			if (host != "" || len(ring) > 0) && key.Origin() != origin {
-				return nil, originError(fleet, key.Origin(), origin)
-			}
-			if !strings.HasSuffix(key.Origin(), "/"+fleet) {
-				return nil, fmt.Errorf("%s has the key of %s, not of fleet %s: restore the right one from a backup", name, key.Origin(), fleet)
-			}
-			held = append(held, key)
-		}
-	case !errors.Is(err, fs.ErrNotExist):
+	held, err := readKeys(name)
+	if err != nil {
 		return nil, err
+	}
+	for _, key := range held {
+		if (host != "" || len(ring) > 0) && key.Origin() != origin {
+			return nil, originError(fleet, key.Origin(), origin)
+		}
+		if !strings.HasSuffix(key.Origin(), "/"+fleet) {
+			return nil, fmt.Errorf("%s has the key of %s, not of fleet %s: restore the right one from a backup", name, key.Origin(), fleet)
+		}
 	}
 	keys := inForce(held, ring)
 	if len(keys) == 0 {
@@ -108,6 +101,26 @@ func inForce(held []*seal.Key, ring seal.Keyring) []*seal.Key {
 		return unknown[:min(1, len(unknown))]
 	}
 	return keys
+}
+
+// readKeys reads a file of keys; there are none if there is no file.
+func readKeys(name string) ([]*seal.Key, error) {
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var keys []*seal.Key
+	for line := range strings.Lines(string(text)) {
+		key, err := seal.ParseKey(strings.TrimSuffix(line, "\n"))
+		if err != nil {
+			return nil, tryNext(fmt.Errorf("%s holds what is no key: %w", name, err), "restore it from a backup, or move it away: the next start makes a new key")
+		}
+		keys = append(keys, key)
+	}
+	return keys, nil
 }
 
 // writeKeys makes the file of keys, whole or not at all.

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/commands/audit"
+	"fleetledger/events/pebblelog"
 	"fleetledger/events/seal"
 	"fleetledger/relay/witness"
 )
@@ -33,18 +36,9 @@ func (f *witnessFlags) add(cmd *cobra.Command) {
 
 // parse reads and checks the flags.
 func (f *witnessFlags) parse(readOnly bool) error {
-	f.list = nil
-	seen := map[string]bool{}
-	for _, text := range f.texts {
-		w, err := witness.Parse(text)
-		if err != nil {
-			return misused("--witness: %v", err)
-		}
-		if seen[w.Key.Name()] {
-			return misused("--witness: %s is named twice, and would count twice", w.Key.Name())
-		}
-		seen[w.Key.Name()] = true
-		f.list = append(f.list, w)
+	var err error
+	if f.list, err = parseWitnesses(f.texts); err != nil {
+		return err
 	}
 	switch n := len(f.list); {
 	case n == 0 && f.quorum != 0:
@@ -59,6 +53,22 @@ func (f *witnessFlags) parse(readOnly bool) error {
 		f.quorum = n/2 + 1
 	}
 	return nil
+}
+
+// parseWitnesses reads what --witness was given of witnesses that are asked.
+func parseWitnesses(texts []string) ([]witness.Witness, error) {
+	var list []witness.Witness
+	for _, text := range texts {
+		w, err := witness.Parse(text)
+		if err != nil {
+			return nil, misused("--witness: %v", err)
+		}
+		if slices.ContainsFunc(list, func(o witness.Witness) bool { return o.Key.Name() == w.Key.Name() }) {
+			return nil, misused("--witness: %s is named twice, and would count twice", w.Key.Name())
+		}
+		list = append(list, w)
+	}
+	return list, nil
 }
 
 // witnessPatience is how long a start waits for the witnesses.
@@ -89,6 +99,44 @@ func (a *app) askWitnesses(ctx context.Context, f witnessFlags, fleets map[strin
 		}
 	}
 	return out
+}
+
+// heldToWitnesses asks witnesses about the fleets of a copy in dir: each must know them
+// as they are there, or as less.
+func (a *app) heldToWitnesses(ctx context.Context, dir string, m manifest, list []witness.Witness) error {
+	for _, f := range m.Fleets {
+		if len(list) == 0 {
+			return nil
+		}
+		keys, err := readKeys(keyFile(dir, f.Fleet))
+		if err == nil && len(keys) == 0 {
+			err = errors.New("the backup has no key by which a witness would know its log")
+		}
+		if err != nil {
+			return err
+		}
+		log, err := pebblelog.OpenReadOnly(fleetDir(dir, f.Fleet), pebblelog.Options{Fleet: f.Fleet, Logger: a.newLogger(slog.LevelWarn), Now: a.now})
+		if err != nil {
+			return err
+		}
+		s, err := seal.NewSealer(log, log, seal.Files{Keys: keys, Keep: func([]byte) error { return nil }})
+		for i := 0; err == nil && i < len(list); i++ {
+			if err = witness.Check(ctx, list[i], s); err != nil {
+				err = explainWitness(err, list[i], f.Fleet)
+			}
+		}
+		if err = errors.Join(err, log.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func explainWitness(err error, w witness.Witness, fleet string) error {
+	if _, ok := errors.AsType[*commands.ContradictedError](err); ok {
+		return tryNext(fmt.Errorf("fleet %s is not restored: %w; nothing was changed", fleet, err), "restore the newest backup there is")
+	}
+	return tryNext(fmt.Errorf("whether witness %s has seen more of fleet %s is not known: %w; nothing was changed", w.Key.Name(), fleet, err), "the same again when it answers, or without this --witness")
 }
 
 // witnessKeys reads what --witness was given of a verifier.

@@ -80,12 +80,7 @@ func (m *member) settled() bool { return m.agrees && m.contradicts == nil && m.f
 // New returns what asks the witnesses of a log, which sealer signs. Whoever calls it
 // calls Close.
 func New(l *commands.Ledger, s *seal.Sealer, cfg Config) *Collector {
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxResponseHeaderBytes = 16 << 10
-	c := &Collector{ledger: l, sealer: s, cfg: cfg, client: &http.Client{
-		Transport:     transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
+	c := &Collector{ledger: l, sealer: s, cfg: cfg, client: newClient()}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	recorded := l.State().Witnessed()
 	for _, w := range cfg.Witnesses {
@@ -171,11 +166,7 @@ func (c *Collector) standDown() {
 // records it if record says so and enough of them cosign.
 func (c *Collector) round(ctx context.Context, which func(*member) bool, record bool) {
 	begun := time.Now()
-	l := log{now: func() uint64 { return c.sealer.Reader().Size() }}
-	var err error
-	if l.signed, err = c.sealer.Checkpoint(); err == nil {
-		l.Checkpoint, err = seal.ParseCheckpoint(l.signed)
-	}
+	l, err := newest(c.sealer)
 	switch {
 	case errors.Is(err, seal.ErrNotOnDuty):
 		return
@@ -185,7 +176,6 @@ func (c *Collector) round(ctx context.Context, which func(*member) bool, record 
 	case l.Size == 0:
 		return
 	}
-	l.tree = c.sealer.Reader() // after it, and so with its tree
 	c.mu.Lock()
 	answers := make(chan answer, len(c.members))
 	asked := 0

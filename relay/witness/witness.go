@@ -86,6 +86,42 @@ type log struct {
 	now func() uint64
 }
 
+// newest is the log that s signs, as it is now.
+func newest(s *seal.Sealer) (log, error) {
+	l := log{now: func() uint64 { return s.Reader().Size() }}
+	var err error
+	if l.signed, err = s.Checkpoint(); err == nil {
+		l.Checkpoint, err = seal.ParseCheckpoint(l.signed)
+	}
+	l.tree = s.Reader() // after it, and so with its tree
+	return l, err
+}
+
+func newClient() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxResponseHeaderBytes = 16 << 10
+	return &http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Check asks a witness to cosign the log that s signs, once. It returns a
+// *commands.ContradictedError if the witness knows the log otherwise, and another error
+// if it does not say.
+func Check(ctx context.Context, w Witness, s *seal.Sealer) error {
+	l, err := newest(s)
+	if err != nil {
+		return err
+	}
+	client := newClient()
+	defer client.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err = add(ctx, client, w, l, 0)
+	return err
+}
+
 // cosigned is the answer of a witness, which adds a cosignature by its key.
 type cosigned struct {
 	lines []byte

@@ -90,16 +90,21 @@ func (f *fleet) witness(t *testing.T, name string) *witnessstub.Witness {
 	return w
 }
 
+func named(t *testing.T, w *witnessstub.Witness) Witness {
+	t.Helper()
+	parsed, err := Parse(w.Key() + "@" + w.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return parsed
+}
+
 // collector asks these witnesses, and the next checkpoint at once.
 func (f *fleet) collector(t *testing.T, quorum int, witnesses ...*witnessstub.Witness) *Collector {
 	t.Helper()
 	cfg := Config{Quorum: quorum, Logger: slog.New(slog.DiscardHandler)}
 	for _, w := range witnesses {
-		parsed, err := Parse(w.Key() + "@" + w.URL)
-		if err != nil {
-			t.Fatal(err)
-		}
-		cfg.Witnesses = append(cfg.Witnesses, parsed)
+		cfg.Witnesses = append(cfg.Witnesses, named(t, w))
 	}
 	c := New(f.Ledger, f.sealer, cfg)
 	t.Cleanup(c.Close)
@@ -467,6 +472,16 @@ func TestRolledBack(t *testing.T) {
 	}
 	if uint64(w.Known(origin)) != known {
 		t.Errorf("the witness has cosigned %d events since", w.Known(origin))
+	}
+	// A copy that nobody serves yet is held to it as well.
+	if err := Check(t.Context(), named(t, w), older.sealer); !errors.As(err, new(*commands.ContradictedError)) {
+		t.Errorf("an older copy: %v", err)
+	}
+	if err := Check(t.Context(), named(t, w), whole.sealer); err != nil {
+		t.Errorf("the newest copy: %v", err)
+	}
+	if err := Check(t.Context(), named(t, down(t, "down.test")), whole.sealer); err == nil || errors.As(err, new(*commands.ContradictedError)) {
+		t.Errorf("nobody answers: %v", err)
 	}
 	whole.grow(t, "seven")
 	col.look(t.Context())
