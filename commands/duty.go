@@ -22,6 +22,13 @@ type Channel interface {
 	// Heard returns what was said since it was called last; at first, the last that was
 	// said.
 	Heard(ctx context.Context) ([][]byte, error)
+
+	// Peer is how other relays hand appends to this one, "" if they do not.
+	Peer() string
+	// Admit lets a relay, by its Peer, hand over appends for the next minute.
+	Admit(peer string)
+	// Follow has appends handed to a relay, by its Peer, for speed; "" has them made here.
+	Follow(peer string)
 }
 
 // duty is what one relay of several does for all: it records what time brings about,
@@ -42,6 +49,7 @@ type duty struct {
 	heard   time.Time // guarded by mu; when the holder was last heard, by a steady clock
 	left    bool      // guarded by mu; it said then that it stops
 	begun   bool      // guarded by mu; KeepDuty has run once
+	greeted time.Time // guarded by mu; when this process last said how it is reached
 	renewed []renewal // guarded by mu; heard of here, and not yet told to the others
 	deaf    bool      // guarded by mu; the channel has failed, and heartbeats may be missing
 }
@@ -54,6 +62,8 @@ type said struct {
 	Epoch int64 `json:"epoch,omitzero"`
 	// Left says that the relay has just given that duty up.
 	Left bool `json:"left,omitzero"`
+	// Peer is how the relay takes appends of others.
+	Peer string `json:"peer,omitzero"`
 	// Renewed are the attempts whose agents the relay has heard of.
 	Renewed []renewal `json:"renewed,omitzero"`
 	// Checkpoint is the newest that the holder has signed.
@@ -73,6 +83,8 @@ const (
 	dutyPatience = 5 * time.Second
 	// dutyMargin is how much earlier the holder itself counts as silent.
 	dutyMargin = time.Second
+	// greetEvery is how often a relay says how it is reached, if it has nothing else to say.
+	greetEvery = 10 * time.Second
 	// toldLate is how much later a heartbeat may reach the holder when another relay
 	// has heard it.
 	toldLate = 3 * time.Second
@@ -151,12 +163,19 @@ func (l *Ledger) keepDuty(ctx context.Context) error {
 		for _, r := range m.Renewed {
 			l.leases.extend(leaseKey{r.Task, r.Attempt}, r.Until.Add(toldLate))
 		}
+		if m.Peer != "" {
+			l.duty.channel.Admit(m.Peer)
+		}
 		if d := l.state.Duty(); m.Epoch == 0 || m.Epoch != d.Epoch || m.Relay != d.Relay {
 			continue
 		}
 		l.duty.mu.Lock()
 		l.duty.heard, l.duty.left = time.Now(), m.Left
 		l.duty.mu.Unlock()
+		if m.Left {
+			m.Peer = ""
+		}
+		l.duty.channel.Follow(m.Peer)
 		l.Contradict(m.Contradicted)
 		if m.Checkpoint == "" || l.duty.sealer == nil {
 			continue
@@ -216,6 +235,7 @@ func (l *Ledger) takeDuty(ctx context.Context) error {
 	l.duty.mu.Lock()
 	l.duty.epoch, l.duty.told, l.duty.heard, l.duty.left = epoch, began, time.Now(), false
 	l.duty.mu.Unlock()
+	l.duty.channel.Follow("")
 	// What the earlier holder heard last is not known here.
 	l.leases.renewAll(l.state.OpenTasks(), now.Add(l.state.Settings().Lease()))
 	return nil
@@ -237,13 +257,14 @@ func (l *Ledger) LeaveDuty(ctx context.Context) error {
 func (l *Ledger) tell(ctx context.Context) error {
 	onDuty := l.OnDuty()
 	l.duty.mu.Lock()
-	m := said{Relay: l.duty.relay, Process: l.duty.process, Renewed: l.duty.renewed}
+	m := said{Relay: l.duty.relay, Process: l.duty.process, Peer: l.duty.channel.Peer(), Renewed: l.duty.renewed}
 	l.duty.renewed = nil
+	greet := m.Peer != "" && time.Since(l.duty.greeted) >= greetEvery
 	if onDuty {
 		m.Epoch = l.duty.epoch
 	}
 	l.duty.mu.Unlock()
-	if !onDuty && len(m.Renewed) == 0 {
+	if !onDuty && len(m.Renewed) == 0 && !greet {
 		return nil
 	}
 	began := time.Now()
@@ -255,7 +276,7 @@ func (l *Ledger) tell(ctx context.Context) error {
 		return err
 	}
 	l.duty.mu.Lock()
-	l.duty.told = began
+	l.duty.told, l.duty.greeted = began, began
 	l.duty.mu.Unlock()
 	return nil
 }

@@ -45,6 +45,10 @@ func (e *ear) Heard(context.Context) ([][]byte, error) {
 	return out, nil
 }
 
+func (*ear) Peer() string  { return "" }
+func (*ear) Admit(string)  {}
+func (*ear) Follow(string) {}
+
 // twoRelays are two ledgers on one log. Inside a bubble of synctest: how long a holder
 // is silent is measured by a steady clock.
 func twoRelays(t *testing.T) (w *world, b *commands.Ledger, ears [2]*ear) {

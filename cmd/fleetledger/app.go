@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"fleetledger/agent"
+	"fleetledger/events/kurrentlog"
 )
 
 const (
@@ -45,6 +46,8 @@ type app struct {
 	json                    bool
 	// engineName is the flag --engine of the commands that open a log.
 	engineName string
+	// peers takes appends of other relays, where this one serves fleets of a cluster.
+	peers *kurrentlog.Peers
 
 	// started is true once a command's own code runs: an error before is misuse.
 	started bool

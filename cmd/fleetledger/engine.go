@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -92,7 +93,7 @@ func (a *app) openFleet(ctx context.Context, fleet string, logger *slog.Logger) 
 	if err != nil {
 		return nil, nil, explainOpen(err, a.data, fleet)
 	}
-	log, err := kurrentlog.Open(ctx, replica, kurrentlog.Options{Connection: engine, Fleet: fleet, Fold: state, Logger: logger, Now: a.now})
+	log, err := kurrentlog.Open(ctx, replica, kurrentlog.Options{Connection: engine, Fleet: fleet, Fold: state, Logger: logger, Now: a.now, Peers: a.peers})
 	if err != nil {
 		return nil, nil, errors.Join(explainCluster(err, dir, fleet), replica.Close())
 	}
@@ -109,6 +110,26 @@ func explainCluster(err error, dir, fleet string) error {
 		return tryNext(err, "see that the cluster runs, and that --engine names its nodes, its tls settings and its credentials")
 	}
 	return err
+}
+
+// listenPeers takes appends of other relays, if the log is in a cluster: at an address,
+// or, without one, at any port of the host that clients talk to.
+func (a *app) listenPeers(address, listen string, logger *slog.Logger) (close func() error, err error) {
+	none := func() error { return nil }
+	if engine, err := a.engine(); err != nil || engine == embedded {
+		return none, err
+	}
+	if address == "" {
+		host, _, err := net.SplitHostPort(listen)
+		if err != nil {
+			return none, err
+		}
+		address = net.JoinHostPort(host, "0")
+	}
+	if a.peers, err = kurrentlog.ListenPeers(address, logger); err != nil {
+		return none, tryNext(fmt.Errorf("listen for other relays on %s: %w", address, err), "name another address with --listen-relays")
+	}
+	return a.peers.Close, nil
 }
 
 // directoryLog is the log, or the replica, that a log keeps in its directory.

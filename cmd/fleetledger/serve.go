@@ -37,6 +37,7 @@ type serveFlags struct {
 	rootEvery       uint64
 	name            string // of the relay
 	witness         witnessFlags
+	listenRelays    string
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -56,7 +57,10 @@ first position that is lost, until a backup is restored in a new directory.
 
 With --engine kurrentdb://... the log is in a KurrentDB cluster, and the data
 directory holds a replica of it, which is made again when it is lost. Any number of
-relays serve one cluster; one of them at a time signs and records what expires.
+relays serve one cluster; one of them at a time signs, records what expires, and
+delivers subscriptions. The others hand it what they append, which is faster than
+appending side by side, over TLS and by keys that they tell each other in the cluster:
+it listens for that on a port of its own.
 
 With --witness, others vouch that the log only ever grows: each witness (C2SP
 tlog-witness) is asked, beside the commits, to cosign the newest checkpoint, and what
@@ -99,6 +103,7 @@ Only addresses of this machine are listened on in the clear; any other needs
 	originHostFlag(cmd, &f.originHost)
 	a.engineFlag(cmd)
 	flags.StringVar(&f.name, "relay", "", "name of this relay among those of a cluster, which no other has (default: its host and what is in the file relay of the data directory)")
+	flags.StringVar(&f.listenRelays, "listen-relays", "", "address at which the other relays of a cluster hand over appends (default: the host of --listen, any free port)")
 	return cmd
 }
 
@@ -111,6 +116,8 @@ func (f serveFlags) check() error {
 		return misused("--listen %s: it looks like %s: %v", f.listen, defaultListen, err)
 	case (f.tlsCert == "") != (f.tlsKey == ""):
 		return misused("--tls-cert and --tls-key go together")
+	case f.listenRelays != "" && !validListen(f.listenRelays):
+		return misused("--listen-relays %s: it looks like db1.example:7071", f.listenRelays)
 	case f.rootEvery == 0:
 		return misused("--root-every is a number of events, from 1 on")
 	case f.tls() && f.insecureHTTP:
@@ -119,6 +126,11 @@ func (f serveFlags) check() error {
 		return misused("--listen %s is an address that others may reach, and tokens would pass in the clear: give --tls-cert and --tls-key, or --insecure-http behind a proxy that does TLS", f.listen)
 	}
 	return nil
+}
+
+func validListen(address string) bool {
+	_, _, err := net.SplitHostPort(address)
+	return err == nil
 }
 
 // drainTime is how long requests under way may take once the server is to stop.
@@ -160,6 +172,11 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 		return err
 	}
 	defer lock.Close()
+	closePeers, err := a.listenPeers(f.listenRelays, f.listen, logger)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, closePeers()) }()
 	fleets, seals, isNew, err := open(ctx, f.originHost, logger)
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package kurrentlog
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,15 @@ const placeBytes = 208
 type request struct {
 	a     events.Append
 	bytes int // what the server counts for it, at most
+	// foreign is set for what another relay has handed over: it is written here.
+	foreign bool
+
+	// handed is set once another relay was given it: it may be written there at any time.
+	handed bool
+	// due is when it is looked for no longer, if the other relay says that it is written.
+	due time.Time
+	// answered is set once the caller was.
+	answered bool
 
 	// given is set when nobody waits for an answer any more. What is under way by
 	// then may still be written.
@@ -46,15 +56,42 @@ func (l *Log) newRequest(a events.Append) (*request, error) {
 	return r, nil
 }
 
-// own reports whether rec was written for r. A salt is random, so no other append
-// has the same commitment for the same id.
-func (r *request) own(rec *events.Record) bool {
+// own names the first event of r. A salt is random, so no other append has the same
+// commitment for the same id.
+func (r *request) own() own {
 	n := &r.a.Drafts[0].Intent
-	return n.ID == rec.Header.ID && n.Commitment == rec.Header.Commitment
+	return own{n.ID, n.Commitment}
 }
 
-// answer ends r.
-func (r *request) answer(out events.Appended, err error) {
+type own struct {
+	id         string
+	commitment events.Hash
+}
+
+// await has requests answered when their events come in the stream. Called by the
+// committer.
+func (l *Log) await(requests []*request) {
+	for _, r := range requests {
+		if !slices.Contains(l.awaited[r.own()], r) {
+			l.awaited[r.own()] = append(l.awaited[r.own()], r)
+		}
+	}
+}
+
+// forget is the end of await.
+func (l *Log) forget(r *request) {
+	rest := slices.DeleteFunc(l.awaited[r.own()], func(x *request) bool { return x == r })
+	if len(rest) == 0 {
+		delete(l.awaited, r.own())
+	} else {
+		l.awaited[r.own()] = rest
+	}
+}
+
+// answer ends r. Called by the committer.
+func (l *Log) answer(r *request, out events.Appended, err error) {
+	l.forget(r)
+	r.answered = true
 	r.out, r.err = out, err
 	r.done <- struct{}{}
 }
@@ -107,14 +144,14 @@ type queue struct {
 	ready   chan struct{} // has one slot: something changed
 }
 
-// push adds r, or reports that the queue is closed.
-func (q *queue) push(r *request) bool {
+// push adds requests, or reports that the queue is closed.
+func (q *queue) push(r ...*request) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return false
 	}
-	q.waiting = append(q.waiting, r)
+	q.waiting = append(q.waiting, r...)
 	q.signal()
 	return true
 }

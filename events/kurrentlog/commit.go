@@ -23,32 +23,66 @@ func (l *Log) commit() {
 	defer close(l.stopped)
 	poll := time.NewTicker(l.opts.Poll)
 	defer poll.Stop()
-	var backlog []*request
+	look := time.NewTicker(handedLook)
+	look.Stop()
+	defer look.Stop()
+	looking := false
+	var here, backlog []*request // what is to be appended here, and what may be handed over
 	for {
 		var closed bool
+		var more []*request
 		// Callers who can run now, run first: it makes batches larger and costs a lone
 		// caller nothing.
 		runtime.Gosched()
-		backlog, closed = l.queue.take(backlog)
-		if len(backlog) > 0 {
-			var batch []*request
-			batch, backlog = cut(backlog)
-			l.settle(batch)
-			if l.life.Err() != nil {
-				return
+		more, closed = l.queue.take(nil)
+		for _, r := range more {
+			// When a time bounds it, it matters whose clock is asked.
+			if r.foreign || !r.a.Before.IsZero() {
+				here = append(here, r)
+			} else {
+				backlog = append(backlog, r)
 			}
+		}
+		p := l.leader.Load()
+		at := p.at()
+		if at == "" {
+			here, backlog = append(here, backlog...), nil
+		}
+		var batch []*request
+		switch {
+		case len(here) > 0:
+			batch, here = cut(here)
+			l.settle(batch, false)
+		case len(backlog) > 0 && l.onTheirWay < maxHanded:
+			batch, backlog = cut(backlog)
+			here = append(here, l.handOver(p, at, batch)...)
+		case closed && len(backlog) == 0 && len(l.awaited) == 0:
+			return
+		}
+		if l.life.Err() != nil {
+			return
+		}
+		if batch != nil {
 			continue
 		}
-		if closed {
-			return
+		if looking != (len(l.unseen) > 0) {
+			if looking = !looking; looking {
+				look.Reset(handedLook)
+			} else {
+				look.Stop()
+			}
 		}
 		select {
 		case <-l.queue.ready:
 		case recs := <-l.tail:
 			l.applyTail(recs)
+		case h := <-l.back:
+			l.takeBack(h)
+		case <-look.C:
+			l.lookForHanded()
 		case <-poll.C:
 			// A cluster that is out of reach is met by whoever appends.
-			if err := l.catchUp(l.life, nil); isFinal(err) {
+			if err := l.catchUp(l.life); isFinal(err) {
 				l.fail(err)
 			}
 		case <-l.life.Done():
@@ -70,8 +104,15 @@ func cut(backlog []*request) (batch, rest []*request) {
 	return slices.Clone(backlog), backlog[:0]
 }
 
-// settle gives every request of a batch its answer, however often it takes.
-func (l *Log) settle(batch []*request) {
+// settle gives every request of a batch its answer, however often it takes. behind says
+// that the replica may lack what the stream has.
+func (l *Log) settle(batch []*request, behind bool) {
+	l.await(batch)
+	defer func() { // those whose callers have given up
+		for _, r := range batch {
+			l.forget(r)
+		}
+	}()
 	pause, stale, early := minPause, 0, 0
 	wait := func() {
 		select {
@@ -80,15 +121,14 @@ func (l *Log) settle(batch []*request) {
 		}
 		pause = min(2*pause, maxPause)
 	}
-	behind := false // whether the replica may lack what the stream has
 	for {
-		batch = slices.DeleteFunc(batch, func(r *request) bool { return r.given.Load() })
+		batch = l.open(batch)
 		if len(batch) == 0 || l.life.Err() != nil {
 			return
 		}
 		if behind {
 			before := l.applied.Load()
-			err := l.catchUp(l.life, &batch)
+			err := l.catchUp(l.life)
 			switch {
 			case isFinal(err):
 				l.fail(err)
@@ -113,7 +153,7 @@ func (l *Log) settle(batch []*request) {
 					return
 				}
 				if early >= maxEarly {
-					batch[0].answer(events.Appended{}, fmt.Errorf("%w: it refuses this append, and the client does not say why; see that MaxAppendSize is at least 1 MB there", events.ErrUnavailable))
+					l.answer(batch[0], events.Appended{}, fmt.Errorf("%w: it refuses this append, and the client does not say why; see that MaxAppendSize is at least 1 MB there", events.ErrUnavailable))
 					return
 				}
 				if stale > 1 {
@@ -127,14 +167,15 @@ func (l *Log) settle(batch []*request) {
 		if t.ahead {
 			// Someone expects what this relay has not seen yet.
 			l.unstage()
-			if err := l.retry(l.life, func(ctx context.Context) error { return l.catchUp(ctx, &batch) }); isFinal(err) {
+			if err := l.retry(l.life, func(ctx context.Context) error { return l.catchUp(ctx) }); isFinal(err) {
 				l.fail(err)
 				return
 			}
+			batch = l.open(batch)
 			t = l.place(batch)
 		}
 		if len(t.placed) == 0 {
-			t.answer()
+			l.answerAll(t)
 			return
 		}
 		err := l.cluster.append(l.life, l.applied.Load(), t.batch)
@@ -145,7 +186,7 @@ func (l *Log) settle(batch []*request) {
 				return
 			}
 			l.commits.Add(len(t.placed), len(t.batch))
-			t.answer()
+			l.answerAll(t)
 			return
 		case errors.Is(err, errWrongHead):
 		case hasCode(err, esdb.ErrorCodeStreamDeleted):
@@ -154,13 +195,13 @@ func (l *Log) settle(batch []*request) {
 		case isRefused(err):
 			l.unstage()
 			for _, r := range batch {
-				r.answer(events.Appended{}, fmt.Errorf("%w: it refuses these credentials; nothing was recorded: %w", events.ErrUnavailable, err))
+				l.answer(r, events.Appended{}, fmt.Errorf("%w: it refuses these credentials; nothing was recorded: %w", events.ErrUnavailable, err))
 			}
 			return
 		case tooLarge(err):
 			l.unstage()
 			if len(batch) == 1 {
-				batch[0].answer(events.Appended{}, fmt.Errorf("%w: the server refuses it: %w", events.ErrTooLarge, err))
+				l.answer(batch[0], events.Appended{}, fmt.Errorf("%w: the server refuses it: %w", events.ErrTooLarge, err))
 				return
 			}
 			l.settleEach(batch)
@@ -184,8 +225,18 @@ const maxEarly = 5
 // settleEach settles every request by itself.
 func (l *Log) settleEach(batch []*request) {
 	for _, r := range batch {
-		l.settle([]*request{r})
+		l.settle([]*request{r}, false)
 	}
+}
+
+// open is what of a batch waits for an answer.
+func (l *Log) open(batch []*request) []*request {
+	return slices.DeleteFunc(batch, func(r *request) bool {
+		if !r.answered && r.given.Load() {
+			l.forget(r)
+		}
+		return r.answered || r.given.Load()
+	})
 }
 
 // turn is a batch as it would be written now.
@@ -208,10 +259,10 @@ type head struct {
 	leaf     events.Hash
 }
 
-// answer tells each request what became of it.
-func (t *turn) answer() {
+// answerAll tells each request what became of it.
+func (l *Log) answerAll(t *turn) {
 	for i, r := range t.requests {
-		r.answer(t.outs[i], t.errs[i])
+		l.answer(r, t.outs[i], t.errs[i])
 	}
 }
 
@@ -279,7 +330,7 @@ func (l *Log) decide(t *turn, r *request, last events.Position, now time.Time, r
 		return out, nil, events.ErrTooLate
 	}
 	if room != nil {
-		return out, nil, room
+		return out, nil, r.unknown(room)
 	}
 
 	recs = make([]events.Record, len(r.a.Drafts))
@@ -299,7 +350,7 @@ func (l *Log) decide(t *turn, r *request, last events.Position, now time.Time, r
 	placed := events.Placed{Records: recs}
 	if l.opts.Fold != nil {
 		if placed.Publish, err = l.opts.Fold.Stage(recs); err != nil {
-			return out, nil, err
+			return out, nil, r.unknown(err)
 		}
 	}
 	for s, h := range heads {

@@ -37,6 +37,18 @@
 // A crash between the write and the answer loses nothing: whoever asks again, at any
 // relay, is answered by the key.
 //
+// # Handing over
+//
+// A relay may hand its appends to the one that has the duty; see forward.go. It has
+// checked that they stand at what it holds, and answers its callers when their events
+// come in the stream, not before, so that nothing rests on what the other says.
+//
+// # Beside the log
+//
+// In fleetledger-FLEET:relays the relays tell each other what need not be kept (Say and
+// Heard); in fleetledger-FLEET:NAME lie values that all of them read and one at a time
+// replaces (Shelf).
+//
 // # The client
 //
 // The client stays closed after one failed discovery, ignores contexts while it

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
@@ -108,11 +107,11 @@ func (l *Log) checkSame(ctx context.Context) error {
 	return nil
 }
 
-// catchUp applies what the stream holds after the last event applied. Requests whose
-// own events are among it are answered, and taken out of batch.
-func (l *Log) catchUp(ctx context.Context, batch *[]*request) error {
+// catchUp applies what the stream holds after the last event applied. Requests that are
+// awaited, and whose events are among it, are answered.
+func (l *Log) catchUp(ctx context.Context) error {
 	for {
-		end, err := l.catchUpPage(ctx, batch)
+		end, err := l.catchUpPage(ctx)
 		if err != nil || end {
 			return err
 		}
@@ -120,7 +119,7 @@ func (l *Log) catchUp(ctx context.Context, batch *[]*request) error {
 }
 
 // catchUpPage is catchUp for at most one page; end says that it was the last.
-func (l *Log) catchUpPage(ctx context.Context, batch *[]*request) (end bool, err error) {
+func (l *Log) catchUpPage(ctx context.Context) (end bool, err error) {
 	page, end, err := l.cluster.read(ctx, l.applied.Load())
 	if err != nil {
 		return false, err
@@ -129,7 +128,7 @@ func (l *Log) catchUpPage(ctx context.Context, batch *[]*request) (end bool, err
 	if err != nil {
 		return false, err
 	}
-	return end, l.apply(appends, batch)
+	return end, l.apply(appends)
 }
 
 // group cuts the events after the first size of the stream into appends. What lacks
@@ -152,10 +151,9 @@ func group(page []*esdb.RecordedEvent, size uint64) (appends [][]events.Record, 
 	return appends, nil
 }
 
-// apply stages and stores appends that follow. See catchUp for batch.
-func (l *Log) apply(appends [][]events.Record, batch *[]*request) error {
+// apply stages and stores appends that follow, and answers those who await them.
+func (l *Log) apply(appends [][]events.Record) error {
 	var placed []events.Placed
-	var own []func()
 	for _, recs := range appends {
 		p := events.Placed{Records: recs}
 		if l.opts.Fold != nil {
@@ -166,22 +164,15 @@ func (l *Log) apply(appends [][]events.Record, batch *[]*request) error {
 			}
 		}
 		placed = append(placed, p)
-		if batch == nil {
-			continue
-		}
-		if i := slices.IndexFunc(*batch, func(r *request) bool { return r.own(&recs[0]) }); i >= 0 {
-			r := (*batch)[i]
-			*batch = slices.Delete(*batch, i, i+1)
-			own = append(own, func() {
-				r.answer(events.Appended{First: recs[0].Header.Position, Last: recs[len(recs)-1].Header.Position, Records: recs}, nil)
-			})
-		}
 	}
 	if err := l.store(placed); err != nil {
 		return fmt.Errorf("%w: %w", events.ErrFailed, err)
 	}
-	for _, answer := range own {
-		answer()
+	for _, recs := range appends {
+		first := &recs[0].Header
+		if waiting := l.awaited[own{first.ID, first.Commitment}]; len(waiting) > 0 {
+			l.answer(waiting[0], events.Appended{First: first.Position, Last: recs[len(recs)-1].Header.Position, Records: recs}, nil)
+		}
 	}
 	return nil
 }
@@ -210,7 +201,7 @@ func (l *Log) applyTail(recs []events.Record) {
 		}
 		break
 	}
-	if err := l.apply(appends, nil); err != nil {
+	if err := l.apply(appends); err != nil {
 		l.fail(err)
 	}
 }

@@ -27,6 +27,9 @@ type Options struct {
 	Now func() time.Time
 	// Logger is told what the operator should know; nil means slog.Default().
 	Logger *slog.Logger
+	// Peers, unless nil, takes appends from other relays, and lets this one hand its own
+	// over; see Follow.
+	Peers *Peers
 	// Deadline is how long one call to the cluster may take; 0 means 5 s.
 	Deadline time.Duration
 	// Patience is how long an append waits for a cluster that is out of reach; 0 means
@@ -94,6 +97,19 @@ type Log struct {
 	applied atomic.Uint64
 	commits events.CommitCounter
 
+	// awaited are the requests whose events are answered for when they come in the
+	// stream: those that are being settled, and those that another relay was given. unseen
+	// are those of the latter that it says are written, onTheirWay how many batches it
+	// has not answered. Only the committer uses them.
+	awaited    map[own][]*request
+	unseen     []*request
+	onTheirWay int
+	back       chan handed
+
+	leader   atomic.Pointer[leader] // nil for none
+	admitted admitted
+	taken    atomic.Uint64 // how many appends other relays have handed over
+
 	// life ends, with the reason, when the log is closed or has failed.
 	life    context.Context
 	end     context.CancelCauseFunc
@@ -146,6 +162,9 @@ func Open(ctx context.Context, replica Replica, opts Options) (*Log, error) {
 	}
 	l.work.Go(l.commit)
 	l.work.Go(l.follow)
+	if opts.Peers != nil {
+		opts.Peers.add(l)
+	}
 	return l, nil
 }
 
@@ -165,6 +184,7 @@ func connect(opts Options) (*Log, error) {
 		queue:   queue{ready: make(chan struct{}, 1)},
 		tail:    make(chan []events.Record, tailAppends),
 		stopped: make(chan struct{}),
+		awaited: map[own][]*request{}, back: make(chan handed), admitted: admitted{until: map[string]time.Time{}},
 	}
 	l.life, l.end = context.WithCancelCause(context.Background())
 	return l, nil
@@ -180,7 +200,7 @@ func (l *Log) join(ctx context.Context) error {
 	}
 	for end := false; !end; { // page by page: there may be many
 		err := l.retry(ctx, func(ctx context.Context) (err error) {
-			end, err = l.catchUpPage(ctx, nil)
+			end, err = l.catchUpPage(ctx)
 			return err
 		})
 		if err != nil {
@@ -306,6 +326,10 @@ func (l *Log) FullTile(level int, n uint64) ([]byte, error) { return l.replica.F
 // returns why.
 func (l *Log) Close() error {
 	l.closing.Do(func() {
+		if l.opts.Peers != nil {
+			l.opts.Peers.remove(l)
+			l.Follow("")
+		}
 		l.queue.close()
 		select {
 		case <-l.stopped:

@@ -270,16 +270,29 @@ func (r *relay) record(ctx context.Context, a events.Append) (won bool, err erro
 // stream and all of them one that only one can win at a time, while everything goes
 // wrong that can, and a leader changes. Nothing acknowledged is lost or there twice,
 // each revision has one winner, and all replicas hold the same bytes.
+//
+// Then again, handing over what they append to one of them, which changes, and of which
+// the first dies.
 func TestRelaysOnAClusterThatMisbehaves(t *testing.T) {
+	for _, handing := range []bool{false, true} {
+		t.Run(map[bool]string{false: "apart", true: "handing over"}[handing], func(t *testing.T) { relaysThatMisbehave(t, handing) })
+	}
+}
+
+func relaysThatMisbehave(t *testing.T, handing bool) {
 	rounds := 25
 	if testing.Short() {
 		rounds = 10
 	}
 	c := start(t, kurrentstub.Options{Nodes: 3})
 	var relays []*relay
+	var peers []*kurrentlog.Peers
 	for i := range 3 {
+		if peers = append(peers, nil); handing {
+			peers[i] = listenPeers(t)
+		}
 		l := mustOpen(t, c, filepath.Join(t.TempDir(), fmt.Sprint(i)), kurrentlog.Options{
-			Deadline: 300 * time.Millisecond, Patience: 2 * time.Second, Poll: 100 * time.Millisecond})
+			Deadline: 300 * time.Millisecond, Patience: 2 * time.Second, Poll: 100 * time.Millisecond, Peers: peers[i]})
 		defer mustClose(t, l)
 		relays = append(relays, &relay{log: l, acked: map[string]events.Position{}})
 	}
@@ -330,9 +343,39 @@ func TestRelaysOnAClusterThatMisbehaves(t *testing.T) {
 		}
 		c.RefuseDiscovery(time.Second)
 	})
+	followed := make(chan struct{})
+	if handing {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer func() { cancel(); <-followed }()
+		go func() {
+			defer close(followed)
+			for n := 0; ctx.Err() == nil; n++ {
+				duty := min(n/40, 2) // some 400 ms each
+				if n == 40 {
+					_ = peers[0].Close() // it dies for the others
+				}
+				for i, r := range relays {
+					relays[duty].log.Admit(r.log.Peer())
+					if i != duty {
+						r.log.Follow(relays[duty].log.Peer())
+					} else {
+						r.log.Follow("")
+					}
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+	}
 	wg.Wait()
 	done := c.Done()
 	c.Misbehave(kurrentstub.Faults{})
+	taken := uint64(0)
+	for _, r := range relays {
+		taken += r.log.Taken()
+	}
+	if handing && taken < uint64(rounds)/2 {
+		t.Errorf("%d appends were handed over", taken)
+	}
 	if t.Failed() {
 		return
 	}
@@ -368,7 +411,7 @@ func TestRelaysOnAClusterThatMisbehaves(t *testing.T) {
 	if len(done) < 5 {
 		t.Errorf("only these faults were met: %v", done)
 	}
-	t.Logf("%d events; met %v", size, done)
+	t.Logf("%d events, %d handed over; met %v", size, taken, done)
 }
 
 // TestUnreachable has a cluster refuse discovery for longer than an append waits,

@@ -68,6 +68,9 @@ type nobody struct{}
 
 func (nobody) Say(context.Context, []byte) error       { return nil }
 func (nobody) Heard(context.Context) ([][]byte, error) { return nil, nil }
+func (nobody) Peer() string                            { return "" }
+func (nobody) Admit(string)                            {}
+func (nobody) Follow(string)                           {}
 
 // newShared is a fixture whose relay, "a", shares its subscriptions.
 func newShared(t *testing.T) (*fixture, *shelf) {
