@@ -212,6 +212,21 @@ const (
 	MaxAppendBytes  = 4 << 20
 )
 
+// Bounded is a Log that takes less at once than MaxAppendBytes.
+type Bounded interface {
+	// AppendBytes is what one append holds at most, headers included.
+	AppendBytes() int
+}
+
+// TooLargeError is an ErrTooLarge that says what is too large by how much.
+type TooLargeError struct{ Bytes, Limit int }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("%v: %d bytes, at most %d", ErrTooLarge, e.Bytes, e.Limit)
+}
+
+func (e *TooLargeError) Unwrap() error { return ErrTooLarge }
+
 // ConflictError says that a stream was not at the expected revision.
 type ConflictError struct {
 	Stream           Stream
@@ -287,7 +302,7 @@ func (a Append) Check() error {
 		return fmt.Errorf("%w: it erases %d events, at most %d", ErrTooLarge, len(a.Erase), MaxAppendEvents)
 	}
 	if bytes > MaxAppendBytes {
-		return fmt.Errorf("%w: %d bytes of payload, at most %d", ErrTooLarge, bytes, MaxAppendBytes)
+		return &TooLargeError{Bytes: bytes, Limit: MaxAppendBytes}
 	}
 	return nil
 }

@@ -106,7 +106,7 @@ type limitsReply struct {
 	Body         int `json:"body_bytes"`
 	Payload      int `json:"payload_bytes"`
 	BatchEvents  int `json:"batch_events"`
-	Batch        int `json:"batch_bytes"`
+	Batch        int `json:"batch_bytes" doc:"Of what is appended at once; on a cluster with its headers, and what was decided about it."`
 	ArgvItems    int `json:"argv_items"`
 	Argv         int `json:"argv_bytes"`
 	Tail         int `json:"tail_bytes"`
@@ -144,8 +144,12 @@ type limitsReply struct {
 
 func (c *call) limits() (limitsReply, error) {
 	s := c.ledger.State().Settings()
+	batch := s.BatchBytes
+	if b, ok := c.ledger.Log().(events.Bounded); ok {
+		batch = min(batch, b.AppendBytes())
+	}
 	return limitsReply{
-		Body: s.BatchBytes, Payload: s.PayloadBytes, BatchEvents: s.BatchEvents, Batch: s.BatchBytes,
+		Body: s.BatchBytes, Payload: s.PayloadBytes, BatchEvents: s.BatchEvents, Batch: batch,
 		ArgvItems: s.ArgvItems, Argv: s.ArgvBytes, Tail: s.TailBytes, Targets: commands.MaxTargets,
 		Attempts: commands.MaxAttempts, Settlements: maxSettlements, JSONDepth: events.MaxJSONDepth, ListItems: maxLimit, ListStandard: defaultLimit,
 		EvidenceEvents: evidence.MaxEvents, Evidence: evidence.MaxBytes,

@@ -118,6 +118,11 @@ func problemOf(err error) *problem {
 	if e, ok := errors.AsType[*commands.ContradictedError](err); ok {
 		return contradicted(e)
 	}
+	if e, ok := errors.AsType[*events.TooLargeError](err); ok {
+		return &problem{status: http.StatusRequestEntityTooLarge, code: "APPEND_TOO_LARGE",
+			detail: fmt.Sprintf("all of it takes %d bytes in the log, what was decided about it included, and one append holds %d; send it in parts", e.Bytes, e.Limit),
+			facts:  facts{"limit": e.Limit, "actual": e.Bytes}}
+	}
 	for _, f := range failures {
 		if errors.Is(err, f.is) {
 			p := &problem{status: f.status, code: f.code, detail: f.detail}

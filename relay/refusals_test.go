@@ -500,6 +500,7 @@ func TestErrorTable(t *testing.T) {
 		{&commands.Refusal{Class: commands.TooMany, Code: "X"}, 429, "X"},
 		{&commands.Refusal{Class: commands.Unavailable, Code: "X"}, 503, "X"},
 		{wrapped(events.ErrTooLarge), 413, "APPEND_TOO_LARGE"},
+		{wrapped(&events.TooLargeError{Bytes: 8, Limit: 7}), 413, "APPEND_TOO_LARGE"},
 		{wrapped(events.ErrNoSpace), 507, "NO_SPACE"},
 		{wrapped(seal.ErrNotOnDuty), 503, "NOT_ON_DUTY"},
 		{wrapped(events.ErrUnavailable), 503, "LOG_UNAVAILABLE"},
@@ -514,6 +515,9 @@ func TestErrorTable(t *testing.T) {
 		if p == nil || p.status != c.status || p.code != c.code {
 			t.Errorf("%v: %+v", c.err, p)
 		}
+	}
+	if p := problemOf(&events.TooLargeError{Bytes: 8, Limit: 7}); p.facts["limit"] != 7 || p.facts["actual"] != 8 {
+		t.Errorf("%+v", p.facts)
 	}
 	if p := problemOf(&events.CorruptError{Position: 7, Detail: "secret"}); p != nil {
 		t.Errorf("a corrupt log is the caller's to know: %+v", p)

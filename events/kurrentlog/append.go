@@ -51,7 +51,7 @@ func (l *Log) newRequest(a events.Append) (*request, error) {
 		r.bytes += len(buf) + placeBytes + len(l.opts.Fleet) + metaBytes + len(a.Drafts[i].Payload) + 2*len(n.Type)
 	}
 	if r.bytes > MaxBatchBytes {
-		return nil, fmt.Errorf("%w: it takes up to %d bytes in the cluster, at most %d are sent at once", events.ErrTooLarge, r.bytes, MaxBatchBytes)
+		return nil, &events.TooLargeError{Bytes: r.bytes, Limit: MaxBatchBytes}
 	}
 	return r, nil
 }

@@ -124,6 +124,7 @@ var (
 	_ events.Log        = (*Log)(nil)
 	_ events.Degraded   = (*Log)(nil)
 	_ events.Committing = (*Log)(nil)
+	_ events.Bounded    = (*Log)(nil)
 	_ seal.Store        = (*Log)(nil)
 )
 
@@ -293,6 +294,9 @@ func (l *Log) Heads(ctx context.Context, after events.Stream, at events.Position
 // Scrub implements events.Log, for what was erased before the log was moved into the
 // cluster.
 func (l *Log) Scrub(ctx context.Context) error { return l.replica.Scrub(ctx) }
+
+// AppendBytes implements events.Bounded.
+func (l *Log) AppendBytes() int { return MaxBatchBytes }
 
 // Commits implements events.Committing. What was found to be in the cluster after its
 // answer was lost is not counted.

@@ -190,6 +190,10 @@ func TestTooLargeForACluster(t *testing.T) {
 			t.Errorf("%d bytes: %v", bytes, err)
 		}
 	}
+	_, err := l.Append(t.Context(), big(kurrentlog.MaxBatchBytes))
+	if e, ok := errors.AsType[*events.TooLargeError](err); !ok || e.Limit != l.AppendBytes() || e.Bytes <= e.Limit {
+		t.Errorf("it is not told by how much: %v", err)
+	}
 	// In one batch with such an append, others still stand.
 	var wg sync.WaitGroup
 	for i := range 20 {
