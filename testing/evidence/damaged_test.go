@@ -335,8 +335,10 @@ func FuzzVerify(f *testing.F) {
 	for _, n := range []int{1, 2, 20, len(lines) - 2} {
 		f.Add(bytes.Join(lines[:n], nil))
 	}
+	other := newRotated(f)
+	f.Add(other.export(f))
 	f.Fuzz(func(t *testing.T, file []byte) {
-		r, err := evidence.Verify(file, nil, s.key)
+		r, err := evidence.Verify(file, nil, s.key, other.keys[0].Verifier())
 		if err == nil && r.OK != (len(r.Findings) == 0) {
 			t.Errorf("ok %t with %d findings", r.OK, len(r.Findings))
 		}
