@@ -250,8 +250,18 @@ func TestPointFile(t *testing.T) {
 			t.Errorf("cut after %d bytes", n)
 		}
 	}
-	// What it says of itself must be what it holds.
+	// Another version's state would be read as something that it is not.
 	p := point(t, file)
+	p.Version = "0 state/1"
+	var other bytes.Buffer
+	if _, err := p.WriteTo(&other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := audit.ReadPoint(other.Bytes()); err == nil || !strings.Contains(err.Error(), "another version") {
+		t.Errorf("another version's: %v", err)
+	}
+	// What it says of itself must be what it holds.
+	p = point(t, file)
 	p.Root = events.SumHash("another")
 	if _, err := audit.Run(t.Context(), seq(nil), audit.Options{From: p}); err == nil {
 		t.Error("another root is taken")

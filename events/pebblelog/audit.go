@@ -41,11 +41,13 @@ func (e *BeginningError) Error() string { return e.Detail }
 
 // ReadForAudit reads a log that no program has open, and changes nothing. from is the
 // size and root of what an earlier audit has read of it, zero for nothing: that must be
-// its beginning by the stored tree, or else the error is a *BeginningError, and it is
-// not read again; nor are the indexes then, which takes all of them. It calls fn for every position behind it in order, with the record, or with what is wrong
-// at that position and as much of the record as could be read; damage does not
-// end it, an error of fn does. Options that concern appends are not used; Fleet
-// may be empty. The error is for a log that cannot be read at all.
+// its beginning by the stored tiles, or else the error is a *BeginningError, and it is
+// not read again; nor are the indexes then, which takes all of them.
+//
+// It calls fn for every position behind from in order, with the record, or with what is
+// wrong at that position and as much of the record as could be read; damage does not
+// end it, an error of fn does. Options that concern appends are not used; Fleet may be
+// empty. The error is for a log that cannot be read at all.
 func ReadForAudit(dir string, opts Options, from Head, fn func(events.Position, events.Record, error) error) (Audit, error) {
 	a, logger, err := openForAudit(dir, opts)
 	if err != nil {
