@@ -209,7 +209,10 @@ func (a *app) auditFleet(ctx context.Context, fleet string, terms *auditTerms) (
 	if errors.Is(err, events.ErrLocked) {
 		return report, tryNext(fmt.Errorf("the data directory %s is in use by another process", a.data), "audit the server itself: fleetledger audit --server URL")
 	}
-	return report, err
+	if err != nil {
+		return report, err
+	}
+	return report, terms.end(report)
 }
 
 // auditView compares the view of a fleet in the data directory with one made anew.

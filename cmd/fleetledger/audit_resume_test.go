@@ -156,6 +156,18 @@ func TestResume(t *testing.T) {
 		t.Errorf("a shorter log in a directory: %+v", r)
 	}
 
+	// What is not sound in a directory besides its log leaves nothing to go on from.
+	bad := filepath.Join(dir, "bad")
+	if err := os.CopyFS(bad, os.DirFS(data)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(bad, "fleets", "default", "anchor")); err != nil {
+		t.Fatal(err)
+	}
+	if r := auditOf(t, "--data", bad, "--save", filepath.Join(dir, "no")); !found(r, audit.Anchor, 1) {
+		t.Errorf("without an anchor: %+v", r)
+	}
+
 	// A file that does not fit is an error, and never an audit of everything.
 	for what, c := range map[string]struct {
 		file []byte

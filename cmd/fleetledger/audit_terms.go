@@ -73,18 +73,30 @@ func (t *auditTerms) options(opts audit.Options) audit.Options {
 	}
 	t.saved = &saved{at: time.Now()}
 	opts.Due = func() bool { return time.Since(t.saved.at) >= saveEvery }
-	opts.Keep = func(p *audit.Point) error {
-		var file bytes.Buffer
-		if _, err := p.WriteTo(&file); err != nil {
-			return err
-		}
-		if err := writeDurably(t.save, file.Bytes(), 0o600); err != nil {
-			return fmt.Errorf("what was established is not saved: %w", err)
-		}
-		t.saved.position, t.saved.at = p.Position, time.Now()
+	opts.Keep = t.keep
+	return opts
+}
+
+// keep saves what an audit has established.
+func (t *auditTerms) keep(p *audit.Point) error {
+	var file bytes.Buffer
+	if _, err := p.WriteTo(&file); err != nil {
+		return err
+	}
+	if err := writeDurably(t.save, file.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("what was established is not saved: %w", err)
+	}
+	t.saved.position, t.saved.at = p.Position, time.Now()
+	return nil
+}
+
+// end saves what an audit has established, all that there was to look at having been
+// looked at.
+func (t *auditTerms) end(r audit.Report) error {
+	if t.save == "" || !r.OK {
 		return nil
 	}
-	return opts
+	return t.keep(r.Established)
 }
 
 // otherBeginning is the report of an audit that could not go on from an earlier one.

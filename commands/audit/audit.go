@@ -40,6 +40,9 @@ type Report struct {
 	// RestsOn is what earlier audits have established and this one went on from, nil if
 	// it read the log from its beginning. Counts are of what came after.
 	RestsOn *RestsOn `json:"rests_on"`
+	// Established is what another audit may go on from, if Options.Keep is there and
+	// nothing was found. Whoever finds something besides leaves it.
+	Established *Point `json:"-"`
 	// Witnessed is what cosignatures of witnesses show.
 	Witnessed Witnessed `json:"witnessed"`
 	// Findings are bounded by MaxFindings; FindingsOmitted counts the rest.
@@ -110,8 +113,8 @@ type Options struct {
 	// say that they were erased.
 	From  *Point
 	Again func([]events.Position) ([]events.Stored, error)
-	// Keep, if not nil, is called with what is established at the end, if nothing was
-	// found; and on the way, where Due says so, and when ctx ends.
+	// Keep, if not nil, is called on the way, where Due says so and when ctx ends, with
+	// what is established by then, if nothing was found. The end is Report.Established.
 	Keep func(*Point) error
 	Due  func() bool
 }
@@ -193,8 +196,8 @@ func Run(ctx context.Context, src iter.Seq2[events.Stored, error], opts Options)
 	a.signed.end(&a.report)
 	a.report.OK = len(a.report.Findings) == 0
 	a.report.ElapsedMS = time.Since(start).Milliseconds()
-	if established != nil && a.report.OK {
-		return a.report, opts.Keep(established)
+	if a.report.OK {
+		a.report.Established = established
 	}
 	return a.report, nil
 }
