@@ -65,8 +65,8 @@ func (e *Edge) Root() events.Hash {
 type Recent struct {
 	Edge
 	// marks are the edge at every recentStep leaves, the oldest first, each with the
-	// leaves that came after it.
-	marks []recentMark
+	// leaves that came after it: recentStep but for the last.
+	marks []*recentMark
 }
 
 type recentMark struct {
@@ -74,17 +74,23 @@ type recentMark struct {
 	leaves []events.Hash
 }
 
-const recentStep = 8192
+// recentStep bounds what a root takes, and divides events.MaxCheckpointLag.
+const recentStep = 256
 
 // Append adds the leaf with this hash at the right.
 func (r *Recent) Append(leaf events.Hash) {
 	if n := len(r.marks); n == 0 || len(r.marks[n-1].leaves) == recentStep {
+		var next *recentMark
 		if n > events.MaxCheckpointLag/recentStep {
+			next = r.marks[0]
 			r.marks = append(r.marks[:0], r.marks[1:]...)
+		} else {
+			next = &recentMark{leaves: make([]events.Hash, 0, recentStep)}
 		}
-		r.marks = append(r.marks, recentMark{edge: r.Edge})
+		next.edge, next.leaves = r.Edge, next.leaves[:0]
+		r.marks = append(r.marks, next)
 	}
-	last := &r.marks[len(r.marks)-1]
+	last := r.marks[len(r.marks)-1]
 	last.leaves = append(last.leaves, leaf)
 	r.Edge.Append(leaf)
 }
@@ -94,16 +100,15 @@ func (r *Recent) RootAt(size uint64) (events.Hash, bool) {
 	if size == r.size {
 		return r.Root(), true
 	}
-	for _, m := range r.marks {
-		if m.edge.size <= size && size <= m.edge.size+uint64(len(m.leaves)) {
-			e := m.edge
-			for _, leaf := range m.leaves[:size-m.edge.size] {
-				e.Append(leaf)
-			}
-			return e.Root(), true
-		}
+	if len(r.marks) == 0 || size < r.marks[0].edge.size || size > r.size {
+		return events.Hash{}, false
 	}
-	return events.Hash{}, false
+	m := r.marks[(size-r.marks[0].edge.size)/recentStep]
+	e := m.edge
+	for _, leaf := range m.leaves[:size-m.edge.size] {
+		e.Append(leaf)
+	}
+	return e.Root(), true
 }
 
 // MarshalBinary writes the oldest edge that is remembered, and the leaves after it.

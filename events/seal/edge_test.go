@@ -120,3 +120,27 @@ func TestRecentAgain(t *testing.T) {
 		r.Append(leaf(n))
 	}
 }
+
+// TestRecentRoots: the roots of the last sizes are those that the tree had.
+func TestRecentRoots(t *testing.T) {
+	var r seal.Recent
+	var roots []events.Hash
+	check := func(size int) {
+		t.Helper()
+		got, ok := r.RootAt(uint64(size))
+		if remembered := size <= len(roots)-1 && size >= len(roots)-1-events.MaxCheckpointLag; remembered && !ok || ok && (size >= len(roots) || got != roots[size]) {
+			t.Fatalf("of %d, at %d: %s %t", len(roots)-1, size, got, ok)
+		}
+	}
+	for n := 0; n <= 140_000; n++ {
+		roots = append(roots, r.Root())
+		if n%9973 == 0 || n < 600 && n%7 == 0 {
+			for _, back := range []int{0, 1, 2, 255, 256, 257, 8192, events.MaxCheckpointLag - 1, events.MaxCheckpointLag} {
+				check(max(n-back, 0))
+			}
+			check(0)
+			check(n + 1)
+		}
+		r.Append(events.SumHash(fmt.Sprint(n)))
+	}
+}
