@@ -18,6 +18,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/projections"
+	"fleetledger/relay/witness"
 )
 
 // metrics are what GET /metrics tells: to everybody what is the process's and of
@@ -25,7 +26,7 @@ import (
 // answered; everything else is looked up when it is asked for.
 //
 // Labels are bounded: routes as they are registered, statuses, codes, and the names
-// of subscriptions there are. No actor, id or path of a caller is one.
+// of subscriptions and witnesses there are. No actor, id or path of a caller is one.
 type metrics struct {
 	common   *prometheus.Registry
 	requests map[string]*requestMetrics      // by fleet; "" for whom nobody knows
@@ -145,6 +146,7 @@ func (f *fleetMetrics) Describe(chan<- *prometheus.Desc) {}
 func (f *fleetMetrics) Collect(ch chan<- prometheus.Metric) {
 	g := &gathered{ch: ch, fleet: prometheus.Labels{"fleet": f.fleet}}
 	f.log(g)
+	f.witnesses(g)
 	f.view(g)
 	f.work(g)
 	f.subscriptions(g)
@@ -198,6 +200,23 @@ func (f *fleetMetrics) log(g *gathered) {
 			buckets[float64(uint64(1)<<i)] = groups
 		}
 		g.ch <- prometheus.MustNewConstHistogram(g.desc("commit_events", "Events committed together, since the start."), groups, float64(counts.Events), buckets)
+	}
+}
+
+// witnesses tells how far the log is witnessed, if anybody is asked to.
+func (f *fleetMetrics) witnesses(g *gathered) {
+	asked := f.relay.cfg.Witnesses[f.fleet]
+	if asked == nil {
+		return
+	}
+	w := f.ledger.State().Witnessed()
+	g.gauge("witnessed_events", "Events that the newest cosigned checkpoint in the log covers.", float64(w.Size))
+	if w.Told > 0 {
+		g.gauge("witnessed_timestamp_seconds", "When that checkpoint was recorded.", float64(w.Time.UnixMicro())/1e6)
+	}
+	for _, s := range asked.Status() {
+		g.labelled("witness_agrees", "1 if a witness has cosigned the log as it is here since this relay started.", "witness", s.Witness, truth(s.State == witness.Agrees))
+		g.labelled("witness_faulty", "1 if a witness did not cosign when it was asked last.", "witness", s.Witness, truth(s.Fault != ""))
 	}
 }
 

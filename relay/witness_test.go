@@ -46,6 +46,14 @@ func TestWitnesses(t *testing.T) {
 		t.Errorf("%+v by %+v: %v, %v", got, by, err, wrong)
 	}
 	f.do("other:root", "GET", "/log/witnessed", "").want(404, "NOT_WITNESSED")
+	m := f.metricsOf("root")
+	if m[`fleetledger_witnessed_events{fleet="default"}`] != float64(size) || m[`fleetledger_witness_agrees{fleet="default",witness="w.test"}`] != 1 ||
+		m[`fleetledger_witness_faulty{fleet="default",witness="w.test"}`] != 0 || m[`fleetledger_witnessed_timestamp_seconds{fleet="default"}`] == 0 {
+		t.Errorf("the metrics are %v", m)
+	}
+	if _, told := f.metricsOf("other:root")[`fleetledger_witnessed_events{fleet="other"}`]; told {
+		t.Error("a fleet without witnesses has metrics of them")
+	}
 
 	f.ledger.Contradict(&commands.ContradictedError{Witness: "w.test", Known: 1000, Size: uint64(size)})
 	refused := f.do("root", "POST", "/v1/rules", `{"action":"x.y","min_level":3}`).want(503, "WITNESS_CONTRADICTS").

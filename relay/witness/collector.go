@@ -274,7 +274,7 @@ func (c *Collector) answered(m *member, l log, got cosigned, err error) {
 		}
 		if m.logged != err.Error() {
 			m.logged = err.Error()
-			if m.contradicts != nil {
+			if m.fault == nil {
 				logger.Error("a witness contradicts: nothing is recorded until it does not any more", "why", err)
 			} else {
 				logger.Warn("a witness does not cosign, and is asked again", "why", err)
