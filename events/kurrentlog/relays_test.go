@@ -194,6 +194,16 @@ func TestTooLargeForACluster(t *testing.T) {
 	if e, ok := errors.AsType[*events.TooLargeError](err); !ok || e.Limit != l.AppendBytes() || e.Bytes <= e.Limit {
 		t.Errorf("it is not told by how much: %v", err)
 	}
+	// Ours is refused before it is sent, also where the server would take it.
+	lenient := start(t, kurrentstub.Options{MaxAppendBytes: 4 << 20})
+	other := mustOpen(t, lenient, filepath.Join(t.TempDir(), "b"), kurrentlog.Options{})
+	defer mustClose(t, other)
+	if _, err := other.Append(t.Context(), big(kurrentlog.MaxBatchBytes)); !errors.Is(err, events.ErrTooLarge) || lenient.Appends() != 0 {
+		t.Errorf("%v, and %d appends were sent", err, lenient.Appends())
+	}
+	if _, err := other.Append(t.Context(), big(kurrentlog.MaxBatchBytes-4<<10)); err != nil || lenient.Appends() != 1 {
+		t.Errorf("%v, and %d appends were sent", err, lenient.Appends())
+	}
 	// In one batch with such an append, others still stand.
 	var wg sync.WaitGroup
 	for i := range 20 {

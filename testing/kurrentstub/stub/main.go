@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"flag"
 	"fmt"
 	"os"
@@ -29,11 +30,21 @@ func run() error {
 	listen := flag.String("listen", "", "address of a single node")
 	share := flag.Float64("misbehave", 0, "share of calls that each kind of fault befalls, 0 to 0.15")
 	seed := flag.Uint64("seed", 1, "of the faults")
+	cert := flag.String("tls-cert", "", "certificate that the nodes serve with")
+	key := flag.String("tls-key", "", "the certificate's key")
 	refuse := flag.Duration("refuse-every", 0, "refuse every call for two seconds, this often; 0 is never")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	c, err := kurrentstub.Start(kurrentstub.Options{Nodes: *nodes, Listen: *listen})
+	opts := kurrentstub.Options{Nodes: *nodes, Listen: *listen}
+	if *cert != "" {
+		pair, err := tls.LoadX509KeyPair(*cert, *key)
+		if err != nil {
+			return err
+		}
+		opts.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	}
+	c, err := kurrentstub.Start(opts)
 	if err != nil {
 		return err
 	}
