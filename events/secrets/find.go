@@ -252,6 +252,25 @@ func lineAround(text string, from, to int) string {
 	return text[from-len(before) : to+len(after)]
 }
 
+// looksRandom reports whether words in s are chance: one of the fifteen hundred stop
+// words is in one of a hundred keys.
+func looksRandom(s string) bool {
+	var small, large bool
+	digits := 0
+	for i := range len(s) {
+		switch c := s[i]; {
+		case '0' <= c && c <= '9':
+			digits++
+		case 'a' <= c && c <= 'z':
+			small = true
+		case 'A' <= c && c <= 'Z':
+			large = true
+		}
+	}
+	// A name in a program has one digit, or two.
+	return len(s) >= 20 && digits > 2 && small && large && entropy(s) > 4
+}
+
 // entropy is Shannon's, in bits a character.
 func entropy(s string) float64 {
 	count := map[rune]int{}

@@ -24,6 +24,9 @@ var own = []struct {
 	{"private-key-end", `-----END [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----`, 0, []string{"-----end"}, keyLines},
 	{"private-key-begin", `-----BEGIN [A-Z ]{0,40}PRIVATE KEY(?: BLOCK)?-----` + lineEnd + `((?:[A-Za-z0-9+/=]{60,}` + lineEnd + `)*[A-Za-z0-9+/=]{16,})`,
 		3, []string{"-----begin"}, nil},
+	// gitleaks knows a header in the words of curl, and a value only right behind its name.
+	{"authorization-header", `(?i)\bauthorization[\\"']{0,4}[ \t]{0,5}[:=][ \t]{0,5}[\\"']{0,4}(?:bearer|basic|token|digest|negotiate)[ \t]{1,5}([A-Za-z0-9+/=_.~-]{8,})`,
+		3, []string{"authorization"}, nil},
 	{"url-password", `[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@'"<>]*:([^\s/:@'"<>]{8,})@[A-Za-z0-9\[]`, 3, []string{"://"}, nil},
 }
 
@@ -65,16 +68,22 @@ func isBase64(c byte) bool {
 }
 
 // harmlessValue reports whether a value that only its name makes a secret is
-// none: a hash or an id, under a name that does not say more.
+// none: a hash or an id, under a name that does not say more, alone or behind words, as
+// caches have it; or a hash that says so.
 func harmlessValue(name, value string) bool {
-	if !hashOrID.MatchString(value) {
+	switch {
+	case shortHash.MatchString(value), moduleHash.MatchString(value) && strings.HasSuffix(name, " h1:"):
+		return true
+	case !hashOrID.MatchString(value):
 		return false
 	}
 	return nameOfHash.MatchString(name) || !nameOfSecret.MatchString(name)
 }
 
 var (
-	hashOrID     = regexp.MustCompile(`^(?i:[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
+	shortHash    = regexp.MustCompile(`^sha-?(?:1|256|512)?-[0-9a-f]{7,128}$`)
+	moduleHash   = regexp.MustCompile(`^[A-Za-z0-9+/]{43}=$`) // of go.sum
+	hashOrID     = regexp.MustCompile(`^(?:[A-Za-z0-9._]{1,40}-){0,12}(?i:[0-9a-f]{40}|[0-9a-f]{64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$`)
 	nameOfHash   = regexp.MustCompile(`(?i)(?:hash|sha-?\d*|digest|sum|[_. -]ids?|fingerprint|commit|revision)[\s'"]*(?:=|>|:|\|\||\?|,)[\x60'"\s=:>]*$`)
 	nameOfSecret = regexp.MustCompile(`(?i)secret|token|passw|cred|api|auth|(?:access|private|encryption|signing|master|session|shared)[ _.-]?key`)
 )

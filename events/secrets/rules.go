@@ -147,7 +147,7 @@ func (a allowlist) holds(secret, match, line string) bool {
 	case "line":
 		target = line
 	}
-	byWord := a.words != nil && len(a.words().find(secret)) > 0
+	byWord := a.words != nil && !looksRandom(secret) && len(a.words().find(secret)) > 0
 	if a.pattern == nil || a.words != nil && byWord != a.all {
 		return byWord
 	}

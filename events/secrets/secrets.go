@@ -41,13 +41,35 @@ func find(text string) ([]Finding, work) {
 	if s == nil {
 		return nil, work{} // each rule has keywords
 	}
-	found := disjoint(set.find(s))
-	return found, s.work
+	found := set.find(s)
+	if plain := unquoted(text); plain != text {
+		if inner := set.look(plain); inner != nil {
+			found = append(found, set.find(inner)...)
+			s.work.tried, s.work.bytes = s.work.tried+inner.work.tried, s.work.bytes+inner.work.bytes
+		}
+	}
+	return disjoint(found), s.work
+}
+
+// unquoted is a text with spaces for the backslashes before quotes: a name and its
+// value in JSON that is a string in other JSON are told as they are in the inner. Every
+// byte keeps its place.
+func unquoted(text string) string {
+	if !strings.Contains(text, `\"`) {
+		return text
+	}
+	b := []byte(text)
+	for i := len(b) - 2; i >= 0; i-- {
+		if b[i] == '\\' && (b[i+1] == '"' || b[i+1] == ' ' && text[i+1] == '\\') {
+			b[i] = ' '
+		}
+	}
+	return string(b)
 }
 
 // byContext are the rules that know a secret by what is beside it. One that
 // knows it by its own form says more.
-var byContext = []string{genericRule, "curl-auth-header", "curl-auth-user", "url-password"}
+var byContext = []string{genericRule, "authorization-header", "curl-auth-header", "curl-auth-user", "url-password"}
 
 // disjoint joins findings that overlap. The first rule names them, one that goes
 // by context last.
@@ -58,7 +80,7 @@ func disjoint(found []Finding) []Finding {
 		if n := len(out); n > 0 && f.Start < out[n-1].End {
 			last := &out[n-1]
 			last.End = max(last.End, f.End)
-			if slices.Contains(byContext, last.Rule) {
+			if slices.Contains(byContext, last.Rule) && !slices.Contains(byContext, f.Rule) {
 				last.Rule = f.Rule
 			}
 			continue
