@@ -30,7 +30,11 @@ func (l *Ledger) Consolidate(ctx context.Context, caller Caller, c Consolidate) 
 	if bad := c.problems(); len(bad) > 0 {
 		return Result{}, invalid(bad...)
 	}
-	if err := noSecretsInText("the consolidation", text{"/text", c.Text}); err != nil {
+	texts := []text{{"/text", c.Text}}
+	if c.Forgets != nil {
+		texts = append(texts, text{"/forgets/command", c.Forgets.Command})
+	}
+	if err := noSecretsInText("the consolidation", texts...); err != nil {
 		return Result{}, err
 	}
 	if c.Records == nil {

@@ -184,7 +184,14 @@ func (c CreateSubscription) check(head events.Position) error {
 	if len(bad) > 0 {
 		return invalid(bad...)
 	}
-	return nil
+	texts := []text{{"/name", c.Name}, {"/destination/subject", c.Destination.Subject}, {"/destination/credential_env", c.Destination.CredentialEnv}}
+	for i, n := range c.Types {
+		texts = append(texts, text{fmt.Sprintf("/types/%d", i), n})
+	}
+	for i, n := range c.Streams {
+		texts = append(texts, text{fmt.Sprintf("/streams/%d", i), n})
+	}
+	return noSecretsInText("the subscription", texts...)
 }
 
 func checkDestination(d events.Destination) []events.Problem {
