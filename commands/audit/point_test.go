@@ -4,10 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/events"
 )
@@ -277,5 +281,41 @@ func TestPointFile(t *testing.T) {
 	p = beginning(t, f.records, len(f.records))
 	if _, err := audit.Run(t.Context(), seq(nil), audit.Options{From: p, Checkpoints: [][]byte{signed}}); !errors.As(err, &before) {
 		t.Errorf("a checkpoint from before: %v", err)
+	}
+}
+
+// TestKeptNowAndThen: a long audit keeps what it has established where that is due.
+func TestKeptNowAndThen(t *testing.T) {
+	f := newFleet(t)
+	for i := range 60 {
+		list := make([]commands.ExtEvent, 100)
+		for j := range list {
+			list[j] = commands.ExtEvent{ID: fmt.Sprintf("many-%d-%d", i, j), Type: "ext.note", Stream: "ext-many", Body: events.Ext{Source: "/t", Data: jsontext.Value(`{"a":1}`)}}
+		}
+		if _, err := f.ledger.AppendExt(t.Context(), commands.Caller{Actor: []string{"ana", "carl"}[i%2]}, list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.records = nil
+	for r, err := range f.ledger.Log().ReadAll(t.Context(), 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.records = append(f.records, r)
+	}
+	var points []*audit.Point
+	opts := audit.Options{Due: func() bool { return true }, Keep: func(p *audit.Point) error { points = append(points, p); return nil }}
+	report, err := audit.Run(t.Context(), seq(f.records), opts)
+	if err != nil || !report.OK || len(points) != 1 || points[0].Position < 4096 || report.Established.Position != report.To {
+		t.Fatalf("%v %+v, %d are kept", err, report, len(points))
+	}
+	rest, _ := kept(t, f.records[points[0].Position:], audit.Options{From: points[0]})
+	if !rest.OK || rest.Events+int(points[0].Position) != report.Events {
+		t.Errorf("from %d on: %+v", points[0].Position, rest)
+	}
+	// What cannot be kept ends it.
+	opts.Keep = func(*audit.Point) error { return errors.New("the disk is full") }
+	if _, err := audit.Run(t.Context(), seq(f.records), opts); err == nil || !strings.Contains(err.Error(), "disk is full") {
+		t.Errorf("got %v", err)
 	}
 }
