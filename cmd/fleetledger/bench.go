@@ -51,7 +51,8 @@ rules, conditions, retries or proofs.
 The two are measured in turn, as processes of their own on new data, so that the
 figures of a round belong together; rates are the medians over the rounds, and a
 ratio is the median of the rounds' own ratios. Identical runs differ by more than
-half: compare only what ran in one run. The clients run on the same machine and
+half: compare only what ran in one run. The processor time for an event, of the
+server's process alone, is swayed least by what else the machine does. The clients run on the same machine and
 share its processors with what they measure.
 
 Everything acknowledged is checked against the log's length. The temporary data is
@@ -119,12 +120,14 @@ type appendComparison struct {
 	Reference benchRate `json:"reference"`
 	Ratio     float64   `json:"ratio"`
 	P99Ratio  float64   `json:"p99_ratio"`
+	CPURatio  float64   `json:"cpu_ratio,omitzero"`
 }
 
 type benchRate struct {
 	PerSecond float64 `json:"events_per_s"`
 	P50ms     float64 `json:"p50_ms"`
 	P99ms     float64 `json:"p99_ms"`
+	CPUMicros float64 `json:"cpu_us_per_event,omitzero"`
 }
 
 func (a *app) benchAppend(ctx context.Context, b appendBench) (err error) {
@@ -198,11 +201,15 @@ func (b appendBench) measure(ctx context.Context, clients int, command ...string
 	if token, err := os.ReadFile(rootTokenFile(data, defaultFleet)); err == nil { // the reference has none
 		target.Token = strings.TrimSpace(string(token))
 	}
+	before, unknown := server.Usage() // where the system does not tell, the figure is missing
 	r, err = load.Append(ctx, target, load.Options{
 		Clients: clients, Batch: b.batch, Warmup: b.duration / 6, Duration: b.duration,
 	})
 	if err != nil && ctx.Err() == nil {
 		err = server.Explain(err)
+	}
+	if after, unknownToo := server.Usage(); err == nil && unknown == nil && unknownToo == nil {
+		r.CPUMicros = float64((after.CPU - before.CPU).Microseconds()) / float64(r.Acknowledged)
 	}
 	return r, err
 }
@@ -221,6 +228,7 @@ func compared(c load.Comparison) appendComparison {
 			PerSecond: c.Median(func(r load.Round) float64 { return of(r).PerSecond }),
 			P50ms:     c.Median(func(r load.Round) float64 { return of(r).P50ms }),
 			P99ms:     c.Median(func(r load.Round) float64 { return of(r).P99ms }),
+			CPUMicros: c.Median(func(r load.Round) float64 { return of(r).CPUMicros }),
 		}
 	}
 	return appendComparison{
@@ -229,6 +237,7 @@ func compared(c load.Comparison) appendComparison {
 		Reference:  rate(func(r load.Round) load.Result { return r.Reference }),
 		Ratio:      c.Median(load.Round.Ratio),
 		P99Ratio:   c.Median(load.Round.P99Ratio),
+		CPURatio:   c.Median(load.Round.CPURatio),
 	}
 }
 
@@ -244,8 +253,14 @@ func (r benchReport) print(p printer) {
 	}
 	p.f("events of %d bytes, %s; rounds: %d, of %v each, in turn\n\n",
 		r.EventBytes, requests, len(r.Comparisons[0].Rounds), time.Duration(r.DurationMS)*time.Millisecond)
-	rows := [][]string{{"CLIENTS", "PRODUCT/S", "REFERENCE/S", "RATIO", "(OF ROUNDS)", "PRODUCT P50", "P99", "REFERENCE P50", "P99", "P99 RATIO"}}
+	rows := [][]string{{"CLIENTS", "PRODUCT/S", "REFERENCE/S", "RATIO", "(OF ROUNDS)", "PRODUCT P50", "P99", "REFERENCE P50", "P99", "P99 RATIO", "CPU/EVENT", "REFERENCE", "RATIO"}}
 	ms := func(f float64) string { return fmt.Sprintf("%.2f ms", f) }
+	cpu := func(of string, f float64) string {
+		if f == 0 {
+			return "-"
+		}
+		return fmt.Sprintf(of, f)
+	}
 	for _, c := range r.Comparisons {
 		least, most := c.Ratio, c.Ratio
 		for _, round := range c.Rounds {
@@ -255,6 +270,7 @@ func (r benchReport) print(p printer) {
 			fmt.Sprint(c.Clients), fmt.Sprintf("%.0f", c.Product.PerSecond), fmt.Sprintf("%.0f", c.Reference.PerSecond),
 			fmt.Sprintf("%.2f", c.Ratio), fmt.Sprintf("%.2f-%.2f", least, most),
 			ms(c.Product.P50ms), ms(c.Product.P99ms), ms(c.Reference.P50ms), ms(c.Reference.P99ms), fmt.Sprintf("%.2f", c.P99Ratio),
+			cpu("%.1f µs", c.Product.CPUMicros), cpu("%.1f µs", c.Reference.CPUMicros), cpu("%.2f", c.CPURatio),
 		})
 	}
 	p.table(rows)

@@ -34,6 +34,10 @@ type Result struct {
 	PerSecond float64 `json:"events_per_s"`
 	P50ms     float64 `json:"p50_ms"`
 	P99ms     float64 `json:"p99_ms"`
+	// CPUMicros is the processor time that the server took for each event, user and
+	// system, warm-up included; 0 where the system does not tell. Whoever measures sets
+	// it, who knows the process.
+	CPUMicros float64 `json:"cpu_us_per_event,omitzero"`
 }
 
 // answerTimeout is how long an answer may take before the measurement fails.

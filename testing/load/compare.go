@@ -20,6 +20,15 @@ func (r Round) Ratio() float64 { return r.Product.PerSecond / r.Reference.PerSec
 // P99Ratio is the product's p99 over the reference's.
 func (r Round) P99Ratio() float64 { return r.Product.P99ms / r.Reference.P99ms }
 
+// CPURatio is the product's processor time per event over the reference's, 0 if it is
+// not known. What else runs on the machine sways it less than the others.
+func (r Round) CPURatio() float64 {
+	if r.Reference.CPUMicros == 0 {
+		return 0
+	}
+	return r.Product.CPUMicros / r.Reference.CPUMicros
+}
+
 // Median is the median over the rounds of what of picks. Rates drift from one
 // round to the next by more than the two differ, so a ratio is taken within each
 // round and its median quoted, never the ratio of two medians.
