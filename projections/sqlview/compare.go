@@ -209,6 +209,14 @@ func (c *Comparison) compare(ctx context.Context, end events.Position, was, now 
 	if same, err := c.rows(ctx, end, was, now, "sqlite_schema", schema, 1); err != nil || !same {
 		return err
 	}
+	for _, s := range []*store{was, now} {
+		if _, err := s.fold.exec(`CREATE TEMP TABLE first_runs AS SELECT series, min(position) AS first FROM runs WHERE series IS NOT NULL GROUP BY series`); err != nil {
+			return err
+		}
+		if _, err := s.fold.exec(`CREATE UNIQUE INDEX temp.first_runs_by_series ON first_runs (series)`); err != nil {
+			return err
+		}
+	}
 	var tables []string
 	if err := now.lines(ctx, `SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' AND name NOT LIKE 'tried%' ORDER BY name`, func(row []any) error {
 		tables = append(tables, row[0].(string))
@@ -230,13 +238,24 @@ func (c *Comparison) compare(ctx context.Context, end events.Position, was, now 
 	return c.words(ctx, end, was, now)
 }
 
-// uncompared are columns that are not what the log gives, but how it was folded.
+// uncompared are columns that are not what the log gives, but how it was folded, and what
+// is compared in their place.
 var uncompared = map[string]string{
 	"view.complete": "1", // a new store has not taken the place of another
 	"view.traces":   "0", // what SQLite keeps beside a store
 	// Which of two series comes first that were seen in the same microsecond.
 	"series.seen": fmt.Sprintf("seen / %d", seenSlots),
+	// A series has the position of the first run that was met as its id, which may have
+	// been erased since.
+	"series.id":                 firstRun + "series.id)",
+	"runs.series":               firstRun + "runs.series)",
+	"forms.series":              firstRun + "forms.series)",
+	"series_conclusions.series": firstRun + "series_conclusions.series)",
+	"cited.series":              firstRun + "cited.series)",
 }
+
+// firstRun asks for the position of a series' first run.
+const firstRun = "(SELECT first FROM temp.first_runs WHERE first_runs.series = "
 
 // wholeTable asks for all of a table in the order of its primary key, whose columns, so
 // many, come first.
@@ -256,9 +275,10 @@ func (s *store) wholeTable(ctx context.Context, table string) (query string, key
 		return nil
 	})
 	query = `SELECT ` + strings.Join(append(slices.Clone(key), rest...), ", ") + ` FROM ` + table
-	if len(key) > 0 {
-		query += ` ORDER BY ` + strings.Join(key, ", ")
+	for i := range key {
+		query += fmt.Sprintf(", %d", i+1)
 	}
+	query = strings.Replace(query, ` FROM `+table+`, `, ` FROM `+table+` ORDER BY `, 1)
 	return query, len(key), err
 }
 
@@ -359,8 +379,8 @@ func (c *Comparison) words(ctx context.Context, end events.Position, was, now *s
 	if err != nil {
 		return err
 	}
-	err = now.lines(ctx, `SELECT id, command FROM series ORDER BY id`, func(row []any) error {
-		id := row[0].(int64)
+	err = now.lines(ctx, `SELECT `+firstRun+`series.id) AS first, command FROM series ORDER BY first`, func(row []any) error {
+		id, _ := row[0].(int64)
 		if old[id] != anew[id] {
 			c.differ(min(events.Position(id), end), nil, row[1], "series %d is not found by the words that the log gives", id)
 			return errFirst
@@ -388,8 +408,10 @@ func (s *store) wordsOf(ctx context.Context, seed maphash.Seed) (map[int64]uint6
 		}
 	}
 	series := map[int64]int64{}
-	if err := s.lines(ctx, `SELECT seen, id FROM series`, func(row []any) error {
-		series[row[0].(int64)] = row[1].(int64)
+	if err := s.lines(ctx, `SELECT seen, `+firstRun+`series.id) FROM series`, func(row []any) error {
+		if first, ok := row[1].(int64); ok {
+			series[row[0].(int64)] = first
+		}
 		return nil
 	}); err != nil {
 		return nil, err

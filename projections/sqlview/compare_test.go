@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -149,7 +150,7 @@ func TestCompare(t *testing.T) {
 		}
 		tamper(t, path, c.statement)
 		got := compared(t, l.Log, dir)
-		if len(got.Differences) != 1 && len(got.Differences) != 2 || !strings.Contains(got.Differences[0].Detail, c.says) {
+		if !slices.ContainsFunc(got.Differences, func(d Difference) bool { return strings.Contains(d.Detail, c.says) }) {
 			t.Errorf("%s: %+v", c.statement, got.Differences)
 		}
 		if len(got.Differences) > 0 && (got.Differences[0].Position == 0 || got.Differences[0].Position > l.Durable()) {

@@ -137,6 +137,11 @@ func (f *fold) recount(id int64) error {
 		}
 		return nil
 	}
+	// What was concluded about a run that is gone is about none of the series any more.
+	if _, err := f.exec(`DELETE FROM series_conclusions WHERE series = ?1 AND position NOT IN (SELECT c.position FROM runs r
+		JOIN conclusions c ON c.about_run = r.position OR c.about_task = r.task_id WHERE r.series = ?1)`, id); err != nil {
+		return err
+	}
 	s.seen = old.seen
 	if s.lastRun != old.lastRun {
 		recorded, err := f.recordedAt(s.lastRun)
