@@ -491,7 +491,12 @@ func (r *localRun) remember(ctx context.Context, env events.Envelope) {
 			r.stderr.f("fleetledger run: not recorded, and it cannot be sent later: %s; %s\n", visible(sent.Error()), visible(err.Error()))
 			return
 		}
-		_, err = r.records.Send(ctx, r.client, r.actor, catchUp)
+		// It is recorded. If others took the room, they are sent now.
+		if _, full := errors.AsType[*agent.FullError](err); full {
+			_, err = r.records.Send(ctx, r.client, r.actor, catchUp)
+		} else {
+			err = nil
+		}
 	} else {
 		_, err = r.records.Send(ctx, r.client, r.actor, 1+catchUp, key)
 	}
