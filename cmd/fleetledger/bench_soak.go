@@ -65,7 +65,7 @@ few seconds the relay is killed (kill -9) or restarted, an agent is killed, or t
 relay's clock is stepped, forwards while it runs and either way between two of its
 lives. Callers repeat what was not answered under the same key.
 
-It ends with a count and an audit: every acknowledged event must be in the log, once
+It ends with a count and an audit, of the view too: every acknowledged event must be in the log, once
 and where it was acknowledged, every task settled once, and every recorded decision
 come out the same again. Exit code 1 if anything was found.`),
 		Example: `  fleetledger bench soak --duration 10m`,
@@ -319,7 +319,7 @@ func (s *soak) misfortune(ctx context.Context, random *rand.Rand, agents []*soak
 
 // audit has the directory audited by this program, with no server.
 func (s *soak) audit(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, s.program, "audit", "--data", s.data, "--json")
+	cmd := exec.CommandContext(ctx, s.program, "audit", "--data", s.data, "--view", "--json")
 	out, err := cmd.Output()
 	if _, found := errors.AsType[*exec.ExitError](err); err != nil && !found {
 		return err
