@@ -326,7 +326,7 @@ func TestMisbehaviour(t *testing.T) {
 		"unknown log": {func(*witnessstub.Witness) http.HandlerFunc { return answer(404, "unknown log") }, Silent, "it does not know the log ledger.test/default: its operator is to add it"},
 		"unknown key": {func(*witnessstub.Witness) http.HandlerFunc { return answer(403, "") }, Silent, "it does not know the key that signs the log ledger.test/default: its operator is to add it"},
 		"another place": {func(w *witnessstub.Witness) http.HandlerFunc {
-			return http.RedirectHandler(w.URL+"/add-checkpoint", 307).ServeHTTP
+			return http.RedirectHandler(w.URL+"/add-checkpoint", http.StatusTemporaryRedirect).ServeHTTP
 		}, Silent, "it answered 307"},
 		"hangs up": {func(*witnessstub.Witness) http.HandlerFunc {
 			return func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
