@@ -17,6 +17,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -43,6 +44,13 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return exitDone
+	}
+	if !a.started {
+		// Reading the flags ended at what is wrong with them, maybe before this one.
+		if i := slices.Index(args, "--"); i >= 0 {
+			args = args[:i]
+		}
+		a.json = a.json || slices.Contains(args, "--json")
 	}
 	return a.fail(cmd, err)
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -236,7 +237,12 @@ func corruptAt(p events.Position, err error) error {
 	if err == nil {
 		return nil
 	}
-	return &events.CorruptError{Position: p, Detail: err.Error()}
+	return &events.CorruptError{Position: p, Detail: said(err)}
+}
+
+// said is what an error says, without the mark that Pebble's have for programs.
+func said(err error) string {
+	return strings.ReplaceAll(err.Error(), "\n<corruption detail carrier>", "")
 }
 
 // damaged records the first damage that is found.

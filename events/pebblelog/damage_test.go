@@ -259,6 +259,9 @@ func TestDamagedTable(t *testing.T) {
 			if v.damage != nil && v.damage.Position != v.bad[0] {
 				t.Fatalf("open says %v, the audit's first is %d", v.damage, v.bad[0])
 			}
+			if v.damage != nil && strings.Contains(v.damage.Detail, "\n") {
+				t.Fatalf("what is wrong is told as %q", v.damage.Detail)
+			}
 			for _, r := range v.records {
 				if !sameEvent(r, acked[r.Header.Position-1]) {
 					t.Fatalf("position %d was read wrongly", r.Header.Position)

@@ -234,14 +234,14 @@ func (r *recordReader) stored(p events.Position, buf []byte) (events.Stored, []b
 	s := events.Stored{Position: p}
 	leaf, err := at(r.headers, headerKey(r.key[:0], p))
 	if err != nil {
-		return s, buf, &events.CorruptError{Position: p, Detail: "header: " + err.Error()}
+		return s, buf, &events.CorruptError{Position: p, Detail: "header: " + said(err)}
 	}
 	var payload []byte
 	if r.payloads != nil {
 		payload, err = at(r.payloads, payloadKey(r.key[:0], p))
 		switch {
 		case err != nil:
-			err = &events.CorruptError{Position: p, Detail: "payload: " + err.Error()}
+			err = &events.CorruptError{Position: p, Detail: "payload: " + said(err)}
 		case len(payload) == 0:
 			s.Erased = true
 		case len(payload) < events.SaltBytes:

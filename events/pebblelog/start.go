@@ -325,7 +325,7 @@ func (l *Log) damagedAt(p events.Position, err error) error {
 	if errors.As(err, &corrupt) {
 		return &DamagedError{Dir: l.dir, Position: corrupt.Position, Detail: corrupt.Detail}
 	}
-	return &DamagedError{Dir: l.dir, Position: p, Detail: err.Error()}
+	return &DamagedError{Dir: l.dir, Position: p, Detail: said(err)}
 }
 
 // readMeta returns the log's id; it is zero in a new log.
