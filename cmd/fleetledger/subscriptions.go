@@ -185,7 +185,8 @@ costs its own lag and nothing else.
 
 A webhook is posted each event by itself and takes it with any 2xx. It is signed as
 Standard Webhooks has it (v1a: Ed25519); the key to verify with is printed, and shown
-by: fleetledger subscriptions show. An event that it refuses with 400, 413, 415 or 422
+by: fleetledger subscriptions show. Of several relays each has a key of its own, and the
+receiver is given all of them. An event that it refuses with 400, 413, 415 or 422
 three times is parked, and the next one sent.
 
 NATS takes events on a subject, which a JetStream stream there must take.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -26,15 +27,34 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("rapid.checks", "20"); err != nil {
 		panic(err)
 	}
-	// When a redirect fails, the client forgets the connection that it was making; it
-	// has no goroutine of ours.
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"),
-		goleak.IgnoreAnyFunction("google.golang.org/grpc.(*addrConn).resetTransport"),
-		goleak.IgnoreAnyFunction("google.golang.org/grpc.(*addrConn).resetTransportAndUnlock"),
-		goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/transport.(*http2Client).reader"),
-		goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/transport.(*loopyWriter).run"),
-		goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/transport.(*controlBuffer).get"))
+	code := m.Run()
+	if code == 0 {
+		if err := leaks(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
+
+// leaks tells of goroutines that are left. A call that has outlived its context ends
+// when the client has given up looking for nodes, seconds after they are gone.
+func leaks() (err error) {
+	for limit := time.Now().Add(20 * time.Second); time.Now().Before(limit); {
+		// When a redirect fails, the client forgets the connection that it was making; it
+		// has no goroutine of ours.
+		err = goleak.Find(
+			goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/grpcsync.(*CallbackSerializer).run"),
+			goleak.IgnoreAnyFunction("google.golang.org/grpc.(*addrConn).resetTransport"),
+			goleak.IgnoreAnyFunction("google.golang.org/grpc.(*addrConn).resetTransportAndUnlock"),
+			goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/transport.(*http2Client).reader"),
+			goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/transport.(*loopyWriter).run"),
+			goleak.IgnoreAnyFunction("google.golang.org/grpc/internal/transport.(*controlBuffer).get"))
+		if err == nil {
+			return nil
+		}
+	}
+	return err
 }
 
 // realCluster names the cluster that the suite runs on too, in streams of its own.

@@ -11,7 +11,13 @@
 // it, and nothing piles up in memory.
 //
 // Events are delivered in the order of the log and at least once: the cursor is
-// written after they were taken, so after a crash the last ones come again, under
-// the same id. An event that its destination refuses for what it is, again and
+// written after they were taken, so after a crash the last ones, those of a second, come
+// again, under the same id. An event that its destination refuses for what it is, again and
 // again, is parked: put aside, visibly, and passed over.
+//
+// Of several relays the one that has the duty delivers. Their cursors lie in a Store that
+// they share, with what is parked and what was asked for; who takes over writes each
+// before it delivers, so that who delivered before cannot write it any more, and reads
+// on from there. The holder of the duty stops before another may take over, see
+// commands.Ledger.HoldsDuty.
 package bus
