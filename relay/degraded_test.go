@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -66,6 +67,30 @@ func TestDegraded(t *testing.T) {
 			}
 		}
 	}
+}
+
+// unreadableLog is a log of which no stream can be read.
+type unreadableLog struct{ events.Log }
+
+func (unreadableLog) ReadStream(context.Context, events.Stream, events.Revision) iter.Seq2[events.Record, error] {
+	return func(yield func(events.Record, error) bool) { yield(events.Record{}, errors.New("the disk is gone")) }
+}
+
+// What a caller writes where a name belongs can be a secret: the operator is told
+// which operation failed, and not of what.
+func TestFailureIsToldWithoutTheNames(t *testing.T) {
+	f := newFleet(t).people()
+	ledger := commands.New(unreadableLog{f.ledger.Log()}, f.ledger.State(), randomness())
+	second := New(map[string]*commands.Ledger{"default": ledger}, Config{Logger: f.relay.cfg.Logger})
+	server := httptest.NewServer(second.Handler())
+	t.Cleanup(func() { second.Drain(); server.Close() })
+	f.server.Close()
+	f.server, f.client = server, server.Client()
+	f.do("root", "GET", "/v1/tasks/planted?at=3", "").want(500)
+	if strings.Contains(f.logged.String(), "planted") {
+		t.Errorf("logged: %s", f.logged)
+	}
+	f.expectLogged("path=/v1/tasks/{id}")
 }
 
 // TestBackupBreaksOff ends a backup in the middle: whoever reads it can tell.

@@ -162,7 +162,7 @@ func (c *call) fail(err error) {
 	}
 	p := problemOf(err)
 	if p == nil {
-		c.cfg.Logger.Error("a request failed", "method", c.r.Method, "path", c.r.URL.Path, "fleet", c.fleet, "actor", c.token.Actor, "error", err)
+		c.cfg.Logger.Error("a request failed", "method", c.r.Method, "path", c.op.path, "fleet", c.fleet, "actor", c.token.Actor, "error", err)
 		p = &problem{status: http.StatusInternalServerError, code: "INTERNAL", detail: "the relay failed; the operator finds the cause in its log"}
 	}
 	if c.wrote {

@@ -452,7 +452,7 @@ func (c *call) send(status int, contentType string, out any) {
 	b := buffers.Get().(*bytes.Buffer)
 	defer release(b)
 	if err := json.MarshalWrite(b, out, jsonOut); err != nil {
-		c.cfg.Logger.Error("an answer does not encode", "method", c.r.Method, "path", c.r.URL.Path, "error", err)
+		c.cfg.Logger.Error("an answer does not encode", "method", c.r.Method, "path", c.op.path, "error", err)
 		b.Reset()
 		b.WriteString(`{"type":"about:blank","title":"Internal Server Error","status":500,"code":"INTERNAL","detail":"the relay failed; the operator finds the cause in its log"}`)
 		status, contentType = http.StatusInternalServerError, "application/problem+json"
