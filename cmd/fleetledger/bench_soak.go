@@ -65,9 +65,9 @@ few seconds the relay is killed (kill -9) or restarted, an agent is killed, or t
 relay's clock is stepped, forwards while it runs and either way between two of its
 lives. Callers repeat what was not answered under the same key.
 
-It ends with a count and an audit, of the view too: every acknowledged event must be in the log, once
-and where it was acknowledged, every task settled once, and every recorded decision
-come out the same again. Exit code 1 if anything was found.`),
+It ends with a count and an audit, of the view too: every acknowledged event must be in
+the log, once and where it was acknowledged, every task settled once, and every recorded
+decision come out the same again. Exit code 1 if anything was found.`),
 		Example: `  fleetledger bench soak --duration 10m`,
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
