@@ -68,6 +68,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	disk := smallDisk(t, 340)
 	data := filepath.Join(disk, "data")
+	t.Setenv("TMPDIR", t.TempDir())              // a server that only reads is killed, and leaves its view there
 	program, err := exec.LookPath("fleetledger") // TestMain has put it there
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"fleetledger/events"
@@ -276,9 +277,8 @@ func (s *store) wholeTable(ctx context.Context, table string) (query string, key
 	})
 	query = `SELECT ` + strings.Join(append(slices.Clone(key), rest...), ", ") + ` FROM ` + table
 	for i := range key {
-		query += fmt.Sprintf(", %d", i+1)
+		query += []string{` ORDER BY `, `, `}[min(i, 1)] + strconv.Itoa(i+1)
 	}
-	query = strings.Replace(query, ` FROM `+table+`, `, ` FROM `+table+` ORDER BY `, 1)
 	return query, len(key), err
 }
 
