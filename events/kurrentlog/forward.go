@@ -79,7 +79,11 @@ func (l *Log) Follow(peer string) {
 			TLSClientConfig: l.opts.Peers.tls(func(k string) bool { return k == key }), DialContext: (&net.Dialer{Timeout: probeTime}).DialContext,
 			TLSHandshakeTimeout: probeTime, MaxIdleConnsPerHost: maxHanded, IdleConnTimeout: time.Minute, MaxResponseHeaderBytes: 8 << 10,
 		}
-		now = &leader{peer: peer, addresses: addresses, client: &http.Client{Transport: transport}}
+		now = &leader{peer: peer, addresses: addresses, client: &http.Client{
+			Transport: transport,
+			// What is handed over goes to nobody else.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}}
 	}
 	if old := l.leader.Swap(now); old != nil {
 		l.leave(old)
