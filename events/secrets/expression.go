@@ -86,12 +86,28 @@ func namesOf(pattern string) []string {
 	if !ok {
 		return nil
 	}
-	names, whole := beginnings(parsed(name))
+	names, whole := simpleNames(name)
+	if !whole {
+		names, whole = beginnings(parsed(name))
+	}
 	if !whole || slices.Contains(names, "") {
 		return nil
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
+}
+
+// simpleNames reads (?:one|another), which most are, without parsing: it is done for
+// every rule at every start of the program.
+func simpleNames(pattern string) (names []string, ok bool) {
+	inner, begins := strings.CutPrefix(pattern, "(?:")
+	inner, ends := strings.CutSuffix(inner, ")")
+	for i := range len(inner) {
+		if c := inner[i]; !isWord(c) && c != '-' && c != '|' {
+			return nil, false
+		}
+	}
+	return strings.Split(lower(inner), "|"), begins && ends
 }
 
 // cutNamed cuts a pattern for a name and a value into both.

@@ -411,6 +411,30 @@ func TestRulesAreUsable(t *testing.T) {
 	}
 }
 
+func TestNamesOfRules(t *testing.T) {
+	simple := 0
+	for _, f := range gitleaks.Rules {
+		name, _, ok := cutNamed(f.Regex)
+		if !ok {
+			continue
+		}
+		names, ok := simpleNames(name)
+		if !ok {
+			continue
+		}
+		simple++
+		want, whole := beginnings(parsed(name))
+		slices.Sort(names)
+		slices.Sort(want)
+		if !whole || !slices.Equal(names, slices.Compact(want)) {
+			t.Errorf("%s: the names are %q, parsed %q", f.ID, names, want)
+		}
+	}
+	if simple < 60 {
+		t.Errorf("only %d rules have simple names", simple)
+	}
+}
+
 func BenchmarkLoad(b *testing.B) {
 	for b.Loop() {
 		load()
