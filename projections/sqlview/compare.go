@@ -60,17 +60,11 @@ func Compare(ctx context.Context, log events.Log, dir string, at func(events.Pos
 		c.differ(log.Durable(), nil, nil, "SQLite finds the file damaged: %v", err)
 		return c, ctx.Err()
 	}
-	now, err := createStore(ctx, filepath.Join(tmp, "now.db"), log)
+	now, err := makeStore(ctx, filepath.Join(tmp, "now.db"), log, at)
 	if err != nil {
 		return c, err
 	}
 	defer func() { err = errors.Join(err, now.close()) }()
-	if err := now.fill(ctx, log, at); err != nil {
-		return c, err
-	}
-	if err := now.finish(); err != nil {
-		return c, err
-	}
 	err = c.compare(ctx, log.Durable(), was, now)
 	if damaged(err) {
 		c.differ(log.Durable(), nil, nil, "SQLite finds the file damaged: %v", err)
@@ -244,7 +238,7 @@ func (c *Comparison) compare(ctx context.Context, end events.Position, was, now 
 var uncompared = map[string]string{
 	"view.complete": "1", // a new store has not taken the place of another
 	"view.traces":   "0", // what SQLite keeps beside a store
-	// Which of two series comes first that were seen in the same microsecond.
+	// Which of two series comes first that were seen in the same second.
 	"series.seen": fmt.Sprintf("seen / %d", seenSlots),
 	// A series has the position of the first run that was met as its id, which may have
 	// been erased since.

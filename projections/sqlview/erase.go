@@ -130,7 +130,10 @@ func (f *fold) recount(id int64) error {
 		return err
 	}
 	if s.runs == 0 {
-		for _, q := range []string{`DELETE FROM series WHERE id = ?`, `DELETE FROM series_conclusions WHERE series = ?`, `DELETE FROM forms WHERE series = ?`} {
+		if err := f.dropForms(id); err != nil {
+			return err
+		}
+		for _, q := range []string{`DELETE FROM series WHERE id = ?`, `DELETE FROM series_conclusions WHERE series = ?`} {
 			if _, err := f.exec(q, id); err != nil {
 				return err
 			}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -212,15 +211,12 @@ func (t *search) rarestFirst(ctx context.Context, terms []term) ([]term, error) 
 func (t *search) page(ctx context.Context, terms []term, before int64, limit int) (list []candidate, err error) {
 	var noted []int
 	one := func(rows *sql.Rows) error {
-		c := candidate{series: &series{}}
-		var tags string
-		var isNoted bool
-		err := rows.Scan(&c.id, &c.seen, &c.command, &c.machine, &c.repoKey, &c.failure, &tags, &isNoted)
+		c, isNoted, err := scanCandidate(rows)
 		if isNoted {
 			noted = append(noted, len(list))
 		}
 		list = append(list, c)
-		return errors.Join(err, fromJSON(tags, &c.tags))
+		return err
 	}
 	if len(terms) == 0 {
 		err = t.known(one, queryNewest, before, limit)

@@ -200,22 +200,22 @@ type parkedEvent struct {
 // all folds a batch. If an event does not fit, the batch is folded one by one and
 // that event is parked.
 func (f *fold) all(batch []decoded) (parked []parkedEvent, err error) {
-	err = f.apply(batch)
-	if err == nil || storageTrouble(err) {
-		return nil, err
+	parked, err = f.apply(batch)
+	if err == nil || storageTrouble(err) || errors.Is(err, errNoWayBack) {
+		return parked, err
 	}
 	for _, r := range batch {
-		err := f.apply([]decoded{r})
-		if err == nil {
-			continue
-		}
-		if storageTrouble(err) {
+		more, err := f.apply([]decoded{r})
+		if err != nil && storageTrouble(err) {
 			return parked, err
 		}
-		if err := f.park(r, err); err != nil {
-			return parked, err
+		if err != nil {
+			if err := f.park(r, err); err != nil {
+				return parked, err
+			}
+			more = []parkedEvent{{r.Header.Position, err}}
 		}
-		parked = append(parked, parkedEvent{r.Header.Position, err})
+		parked = append(parked, more...)
 	}
 	return parked, nil
 }
@@ -246,21 +246,36 @@ func (v *View) beginBuilding(ctx context.Context, built chan<- *store) {
 
 // build fills a new file up to the log's end. It returns nil if it could not.
 func (v *View) build(ctx context.Context, path string) (*store, error) {
-	if err := removeStore(path); err != nil {
-		return nil, err
-	}
-	s, err := createStore(ctx, path, v.log)
-	if err != nil {
-		return nil, errors.Join(err, removeStore(path))
-	}
-	err = s.fill(ctx, v.log, func(p events.Position) {
+	return makeStore(ctx, path, v.log, func(p events.Position) {
 		v.mu.Lock()
 		v.building.position = p
 		v.wake()
 		v.mu.Unlock()
 	})
+}
+
+// makeStore makes a new file and fills it up to the log's end, calling at with how far
+// it is. It leaves none if it could not.
+func makeStore(ctx context.Context, path string, log events.Log, at func(events.Position)) (*store, error) {
+	s, err := filledStore(ctx, path, filling, log, at)
+	if errors.Is(err, errNoWayBack) {
+		// Rare enough to do it again, with care: what cannot be decoded is no reason.
+		return filledStore(ctx, path, fillingWithCare, log, at)
+	}
+	return s, err
+}
+
+func filledStore(ctx context.Context, path, how string, log events.Log, at func(events.Position)) (*store, error) {
+	if err := removeStore(path); err != nil {
+		return nil, err
+	}
+	s, err := createStore(ctx, path, how, log)
+	if err != nil {
+		return nil, errors.Join(err, removeStore(path))
+	}
+	err = s.fill(ctx, log, at)
 	if err == nil {
-		err = s.finish()
+		err = s.finish(ctx)
 	}
 	if err != nil {
 		return nil, errors.Join(err, s.close(), removeStore(path))
@@ -296,7 +311,10 @@ func (s *store) fill(ctx context.Context, log events.Log, at func(events.Positio
 		if err != nil {
 			continue // the reading ends soon
 		}
-		if _, err = s.fold.all(batch); err != nil {
+		if _, err = s.fold.all(batch); err == nil {
+			err = s.fold.spillForms(formsAtATime)
+		}
+		if err != nil {
 			stop()
 			continue
 		}

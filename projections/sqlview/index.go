@@ -1,6 +1,7 @@
 package sqlview
 
 import (
+	"context"
 	"database/sql"
 	"errors"
 	"slices"
@@ -15,6 +16,14 @@ type candidate struct {
 func (c *candidate) haystack() string {
 	texts := append([]string{c.command}, c.tags...)
 	return haystack(append(append(texts, c.failure), c.concluded...), machineToken(c.machine), repoToken(c.repoKey))
+}
+
+// scanCandidate reads a row of foundColumns; noted is true if there are conclusions.
+func scanCandidate(rows *sql.Rows) (c candidate, noted bool, err error) {
+	c.series = &series{}
+	var tags string
+	err = rows.Scan(&c.id, &c.seen, &c.command, &c.machine, &c.repoKey, &c.failure, &tags, &noted)
+	return c, noted, errors.Join(err, fromJSON(tags, &c.tags))
 }
 
 // maxNotes bounds the conclusions whose words find a series.
@@ -38,75 +47,87 @@ func (f *fold) index(seen int64, terms string) error {
 }
 
 // indexPart is how many series are prepared at a time for an empty index.
-const indexPart = 2000
+const indexPart = 1000
 
 // indexAll writes the terms of every series into an empty index, the last seen first.
-func (f *fold) indexAll() error {
-	if err := f.flush(); err != nil {
-		return err
-	}
-	if _, err := f.exec("BEGIN IMMEDIATE"); err != nil {
-		return err
-	}
+// They are read and prepared beside that, by a connection that takes no locks: the
+// transaction that writes the index changes nothing that is read.
+func (s *store) indexAll(ctx context.Context) (err error) {
+	f := s.fold
 	f.forget()
-	type entry struct {
-		seen  int64
-		terms string
-	}
-	// The terms of one part are prepared while those before are written.
-	var part []candidate
-	prepared := make(chan []entry, 1)
-	under := false // something is being prepared
-	prepare := func() {
-		list := part
-		part = nil
-		under = true
-		go func() {
-			out := make([]entry, len(list))
-			for i, c := range list {
-				out[i] = entry{c.seen, indexText(c.haystack())}
-			}
-			prepared <- out
-		}()
-	}
-	write := func() error {
-		under = false
-		for _, e := range <-prepared {
-			if err := f.index(e.seen, e.terms); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	err := f.each(func(rows *sql.Rows) error {
-		var noted bool
-		s, err := scanSeries(rows, &noted)
-		c := candidate{series: s}
-		if err == nil && noted {
-			c.concluded, err = concludedOn(f.each, s.id)
-		}
-		if part = append(part, c); err != nil || len(part) < indexPart {
-			return err
-		}
-		if under {
-			err = write()
-		}
-		prepare()
+	from, err := sql.Open("sqlite", dataSource(s.path, "mode=ro&immutable=1"))
+	if err != nil {
 		return err
-	}, `SELECT `+seriesColumns+`, EXISTS (SELECT 1 FROM series_conclusions WHERE series = series.id) FROM series ORDER BY seen DESC`)
-	if under {
-		err = errors.Join(err, write())
+	}
+	defer func() { err = errors.Join(err, from.Close()) }()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	prepared := make(chan []indexEntry, 2)
+	var failed error // of the reading; read once prepared is closed
+	go func() {
+		defer close(prepared)
+		failed = prepareIndex(ctx, from, prepared)
+	}()
+	if _, err = f.exec("BEGIN IMMEDIATE"); err == nil {
+		for part := range prepared {
+			for _, e := range part {
+				if err == nil {
+					err = f.index(e.seen, e.terms)
+				}
+			}
+			if err != nil {
+				stop() // the reading ends soon
+			}
+		}
+	}
+	stop()
+	for range prepared {
 	}
 	if err == nil {
-		prepare()
-		err = write()
+		err = failed
 	}
+	if err == nil {
+		err = f.insert("COMMIT") // else the store is thrown away
+	}
+	return err
+}
+
+type indexEntry struct {
+	seen  int64
+	terms string
+}
+
+// prepareIndex reads every series, the last seen first, and sends what the index has of
+// each.
+func prepareIndex(ctx context.Context, from *sql.DB, prepared chan<- []indexEntry) error {
+	ask := func(f func(*sql.Rows) error, query string, args ...any) error {
+		return each(f)(from.QueryContext(ctx, query, args...))
+	}
+	var part []indexEntry
+	send := func() error {
+		select {
+		case prepared <- part:
+			part = nil
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	err := ask(func(rows *sql.Rows) error {
+		c, noted, err := scanCandidate(rows)
+		if err == nil && noted {
+			c.concluded, err = concludedOn(ask, c.id)
+		}
+		part = append(part, indexEntry{c.seen, indexText(c.haystack())})
+		if err != nil || len(part) < indexPart {
+			return err
+		}
+		return send()
+	}, `SELECT `+foundColumns+` FROM series ORDER BY seen DESC`)
 	if err != nil {
-		_, _ = f.exec("ROLLBACK") // the store is thrown away
 		return err
 	}
-	_, err = f.exec("COMMIT")
-	return err
+	return send()
 }
 
 // touch has the words of series written anew.

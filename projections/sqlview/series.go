@@ -91,12 +91,8 @@ func (f *fold) seriesOf(r *preparedRun) (*series, error) {
 	}
 	if s == nil {
 		s = &series{id: int64(r.Position), key: r.key, command: r.Command, machine: r.Machine, repo: r.Repo, repoKey: r.repoKey, isNew: true}
-		args := make([]any, 0, 2*len(r.hashes))
 		for _, h := range r.hashes {
-			args = append(args, h, s.id)
-		}
-		if _, err := f.exec(`INSERT OR IGNORE INTO forms VALUES (?, ?)`+strings.Repeat(", (?, ?)", len(r.hashes)-1), args...); err != nil {
-			return nil, err
+			f.forms = append(f.forms, form{h, s.id})
 		}
 	}
 	if len(f.known) >= maxKnown {
@@ -141,6 +137,61 @@ func scanSeries(rows *sql.Rows, more ...any) (*series, error) {
 	return s, fromJSON(tags, &s.tags)
 }
 
+// form is a way in which the command of a series may be asked for, by its hash.
+type form struct{ hash, series int64 }
+
+// formsAtATime is how many forms are gathered before they are written, of a store that
+// is filled.
+const formsAtATime = 1 << 19
+
+// spillForms writes the forms gathered while a store is filled, if they are at least so
+// many.
+func (f *fold) spillForms(least int) error {
+	if len(f.forms) < least {
+		return nil
+	}
+	if _, err := f.exec("BEGIN IMMEDIATE"); err != nil {
+		return err
+	}
+	if err := f.writeForms(); err != nil {
+		return err
+	}
+	return f.insert("COMMIT")
+}
+
+// writeForms writes the forms gathered, in their order.
+func (f *fold) writeForms() error {
+	slices.SortFunc(f.forms, func(a, b form) int { return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.series, b.series)) })
+	const together = 16
+	args := make([]any, 0, 2*together)
+	for part := range slices.Chunk(f.forms, together) {
+		args = args[:0]
+		for _, x := range part {
+			if x.series != 0 {
+				args = append(args, x.hash, x.series)
+			}
+		}
+		if len(args) == 0 {
+			continue
+		}
+		if _, err := f.exec(`INSERT OR IGNORE INTO forms VALUES (?, ?)`+strings.Repeat(", (?, ?)", len(args)/2-1), args...); err != nil {
+			return err
+		}
+	}
+	f.forms = f.forms[:0]
+	return nil
+}
+
+// dropForms takes away the forms of a series that is no more.
+func (f *fold) dropForms(series int64) error {
+	for i := range f.forms {
+		if f.forms[i].series == series {
+			f.forms[i].series = 0
+		}
+	}
+	return f.insert(`DELETE FROM forms WHERE series = ?`, series)
+}
+
 // flush writes the series that have changed, and their words, newest first in
 // the index, which takes rows in ascending order.
 func (f *fold) flush() error {
@@ -164,6 +215,9 @@ func (f *fold) flush() error {
 		}
 	}
 	if !f.bulk {
+		if err := f.writeForms(); err != nil {
+			return err
+		}
 		for _, s := range slices.Backward(list) {
 			x := &candidate{series: s}
 			var err error

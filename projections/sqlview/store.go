@@ -61,9 +61,9 @@ func dataSource(path, more string) string {
 	return u.String()
 }
 
-// createStore makes a new file.
-func createStore(ctx context.Context, path string, log events.Log) (*store, error) {
-	s, err := openFile(path, filling)
+// createStore makes a new file, to be filled in one of two ways.
+func createStore(ctx context.Context, path, how string, log events.Log) (*store, error) {
+	s, err := openFile(path, how)
 	if err != nil {
 		return nil, err
 	}
@@ -76,16 +76,19 @@ func createStore(ctx context.Context, path string, log events.Log) (*store, erro
 	if err = s.ready(ctx, log); err != nil {
 		return nil, errors.Join(err, s.close())
 	}
-	s.fold.bulk, s.fold.met = true, &sieve{}
+	s.fold.bulk, s.fold.met, s.fold.noWayBack = true, &sieve{}, how == filling
 	return s, nil
 }
 
 // finish makes a store that was filled one that can follow.
-func (s *store) finish() error {
-	if err := s.fold.indexAll(); err != nil {
+func (s *store) finish(ctx context.Context) error {
+	if err := s.fold.spillForms(1); err != nil {
 		return err
 	}
-	s.fold.bulk = false
+	if err := s.indexAll(ctx); err != nil {
+		return err
+	}
+	s.fold.bulk, s.fold.noWayBack = false, false
 	// All of it on the disk, before anything says that it is complete.
 	f, err := os.OpenFile(s.path, os.O_RDWR, 0)
 	if err != nil {
@@ -206,8 +209,10 @@ const (
 	// log has them still. It never leaves half of one.
 	following = "_pragma=journal_mode(WAL)&_pragma=synchronous(NORMAL)"
 	// filling: what a power loss leaves of a new file is thrown away, for it does not
-	// say that it is complete. See finish.
-	filling = "_pragma=journal_mode(MEMORY)&_pragma=synchronous(OFF)"
+	// say that it is complete; see finish. Nor can a transaction be undone: where that
+	// is needed, because an event does not fit, the file is filled again, with care.
+	filling         = "_pragma=journal_mode(OFF)&_pragma=synchronous(OFF)"
+	fillingWithCare = "_pragma=journal_mode(MEMORY)&_pragma=synchronous(OFF)"
 )
 
 func openFile(path, pragmas string) (*store, error) {

@@ -2,7 +2,9 @@ package sqlview
 
 import (
 	"context"
+	"database/sql"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -335,6 +337,14 @@ func TestWhatCannotBeTrustedIsMadeAgain(t *testing.T) {
 			return err
 		},
 		"removed": os.Remove,
+		"of an older version": func(path string) error {
+			db, err := sql.Open("sqlite", dataSource(path, ""))
+			if err != nil {
+				return err
+			}
+			_, err = db.Exec(`UPDATE view SET version = version - 1`)
+			return errors.Join(err, db.Close())
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
