@@ -38,6 +38,10 @@ func TestConsolidations(t *testing.T) {
 	f.do("ana", "GET", fmt.Sprintf("/v1/memory?machine=m1&at=%d", before), "").want(200).has("items.0.record_id", reported, "scope.forgotten", "<nil>")
 	f.do("bo", "GET", "/v1/memory?machine=m1&include_forgotten=false", "").want(200).has("items.3.record_id", a, "scope.forgotten", "<nil>")
 	f.do("ana", "GET", "/v1/memory?include_forgotten=yes", "").want(400, "PARAMETER_INVALID")
+	const count = `{"query":"SELECT count(*), (SELECT count(*) FROM series), (SELECT count(*) FROM main.runs) FROM runs"`
+	f.do("ana", "POST", "/v1/sql", count+`}`).want(200).has("rows", "[[0 0 4]]", "forgotten", "left_out")
+	f.do("ana", "POST", "/v1/sql", count+`,"include_forgotten":true}`).want(200).has("rows", "[[4 3 4]]", "forgotten", "included")
+	f.do("bo", "POST", "/v1/sql", count+`}`).want(200).has("rows", "[[4 3 4]]", "forgotten", "<nil>")
 	f.do("ana", "GET", "/v1/tasks/"+task, "").want(200).has("legs.0.attempts.0.exit_code", "0")
 	d := remember("make test", 0)
 	f.do("ana", "GET", "/v1/memory?machine=m1", "").want(200).has("items.0.record_id", d, "items.1", "<nil>")

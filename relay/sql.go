@@ -18,12 +18,15 @@ type sqlBody struct {
 	Query  string           `json:"query" doc:"One statement that reads: SELECT, VALUES or WITH, in the language of SQLite. Its tables: SELECT name, sql FROM sqlite_schema."`
 	Params []jsontext.Value `json:"params,omitzero" doc:"What the query's ? stand for, in their order: texts, numbers, booleans, null."`
 	Limit  *int             `json:"limit,omitzero" minimum:"1" maximum:"10000" doc:"At most so many rows; 1,000 if absent."`
+	// IncludeForgotten is as the parameter of other paths.
+	IncludeForgotten bool `json:"include_forgotten,omitzero" doc:"With true, runs and series also have what the caller, or everybody, has forgotten."`
 }
 
 type sqlReply struct {
 	Columns     []string        `json:"columns"`
 	Rows        [][]any         `json:"rows" doc:"Each a list in the order of columns. A blob is a text in base64."`
 	TruncatedBy string          `json:"truncated_by,omitzero" enum:"rows,bytes" doc:"Absent if these are all rows."`
+	Forgotten   string          `json:"forgotten,omitzero" enum:"left_out,included" doc:"Whether runs and series lack runs that were forgotten; absent if none were."`
 	Position    events.Position `json:"position" doc:"Everything up to here was looked at."`
 }
 
@@ -50,7 +53,11 @@ func (c *call) sql(in sqlBody) (sqlReply, error) {
 	if err != nil {
 		return sqlReply{}, err
 	}
-	t, err := c.view().Ask(c.ctx(), in.Query, params, limit)
+	reader, forgotten := c.token.Actor, ""
+	if in.IncludeForgotten {
+		reader, forgotten = "", "included"
+	}
+	t, err := c.view().Ask(c.ctx(), in.Query, params, limit, reader)
 	if q, ok := errors.AsType[*sqlview.QueryError](err); ok {
 		p := &problem{status: sqlStatus[q.Code], code: q.Code, detail: q.Detail}
 		switch q.Code {
@@ -64,7 +71,10 @@ func (c *call) sql(in sqlBody) (sqlReply, error) {
 	if err != nil {
 		return sqlReply{}, c.viewError(err)
 	}
-	out := sqlReply{Columns: t.Columns, Rows: t.Rows, TruncatedBy: t.Cut, Position: c.folded}
+	if t.LeftOut {
+		forgotten = "left_out"
+	}
+	out := sqlReply{Columns: t.Columns, Rows: t.Rows, TruncatedBy: t.Cut, Forgotten: forgotten, Position: c.folded}
 	for _, row := range out.Rows {
 		for i, v := range row {
 			if f, ok := v.(float64); ok && (math.IsInf(f, 0) || math.IsNaN(f)) {

@@ -19,6 +19,7 @@ func (a *app) sqlCommand() *cobra.Command {
 	var params []string
 	var format string
 	var limit int
+	var forgotten bool
 	cmd := &cobra.Command{
 		Use:   "sql QUERY",
 		Short: "Ask in SQL what happened",
@@ -50,12 +51,16 @@ null, or else a text.`),
 				query = string(b)
 			}
 			body := map[string]any{"query": strings.TrimSuffix(strings.TrimSpace(query), ";"), "params": sqlParams(params), "limit": limit}
+			if forgotten {
+				body["include_forgotten"] = true
+			}
 			return a.post(cmd, "/v1/sql", body, func(p printer, r *agent.Response) error { return a.showTable(p, r, format) })
 		}),
 	}
 	cmd.Flags().StringArrayVar(&params, "param", nil, "what a ? of the query stands for; may be repeated")
 	cmd.Flags().StringVar(&format, "format", "table", "how rows are written: table, csv")
 	cmd.Flags().IntVar(&limit, "limit", 1000, "how many rows at most")
+	cmd.Flags().BoolVar(&forgotten, "include-forgotten", false, "also runs that you, or all, have forgotten")
 	return cmd
 }
 
@@ -79,6 +84,7 @@ func (a *app) showTable(p printer, r *agent.Response, format string) error {
 		Columns     []string           `json:"columns"`
 		Rows        [][]jsontext.Value `json:"rows"`
 		TruncatedBy string             `json:"truncated_by"`
+		Forgotten   string             `json:"forgotten"`
 	}
 	if err := r.Decode(&t); err != nil {
 		return err
@@ -111,6 +117,7 @@ func (a *app) showTable(p printer, r *agent.Response, format string) error {
 	if t.TruncatedBy != "" {
 		printer{a.err}.f("there are more rows: %s are shown, cut by %s; ask for less, or for more with --limit\n", strconv.Itoa(len(t.Rows)), t.TruncatedBy)
 	}
+	a.leftOut(scope{Forgotten: t.Forgotten})
 	return nil
 }
 

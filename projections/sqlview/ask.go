@@ -63,12 +63,24 @@ type Table struct {
 	Rows    [][]any
 	// Cut says why there are not all rows, empty if there are: "rows" or "bytes".
 	Cut string
+	// LeftOut is true if runs may be missing that the reader has forgotten.
+	LeftOut bool
 }
 
 // Ask answers a query in SQL over the view: one statement that reads, bounded in
 // rows, bytes and time. Its errors are *QueryError, *BehindError and the context's.
-func (v *View) Ask(ctx context.Context, query string, params []any, limit int) (Table, error) {
+//
+// The tables runs and series lack what forgetful, an actor, has forgotten; main.runs and
+// main.series have it, and so have they for an empty forgetful.
+func (v *View) Ask(ctx context.Context, query string, params []any, limit int, forgetful string) (Table, error) {
 	if err := checkQuery(query); err != nil {
+		return Table{}, err
+	}
+	remembered := ""
+	if err := v.look(ctx, func(r reader) (err error) {
+		remembered, err = r.rememberedTables(forgetful)
+		return err
+	}); err != nil {
 		return Table{}, err
 	}
 	s, release, err := v.acquire()
@@ -86,8 +98,9 @@ func (v *View) Ask(ctx context.Context, query string, params []any, limit int) (
 		return Table{}, v.reading(s, err)
 	}
 	defer conn.Close()
-	a := asking{ctx: bounded, conn: conn, tables: s.tables}
+	a := asking{ctx: bounded, conn: conn, tables: s.tables, remembered: remembered}
 	t, err := a.answer(query, params, limit)
+	t.LeftOut = remembered != ""
 	if err == nil {
 		return t, nil
 	}
@@ -102,6 +115,8 @@ type asking struct {
 	ctx    context.Context
 	conn   *sql.Conn
 	tables map[string]bool
+	// remembered are tables that stand for others, see rememberedTables.
+	remembered string
 	// denied is why the authorizer said no, the first time.
 	denied *QueryError
 	sink   *sink
@@ -132,7 +147,7 @@ func (a *asking) answer(query string, params []any, limit int) (Table, error) {
 		return Table{}, err
 	}
 	// A line's end, for the query may end in a comment.
-	rows, err := a.conn.QueryContext(a.ctx, "WITH q AS (\n"+query+"\n) SELECT * FROM q LIMIT 0", params...)
+	rows, err := a.conn.QueryContext(a.ctx, "WITH "+a.remembered+"q AS (\n"+query+"\n) SELECT * FROM q LIMIT 0", params...)
 	if err != nil {
 		return Table{}, err
 	}
@@ -153,7 +168,7 @@ func (a *asking) answer(query string, params []any, limit int) (Table, error) {
 	list := strings.Join(names, ", ")
 	// All rows are gathered in one step of the statement: the driver heeds the
 	// context only until the first row is there.
-	whole := fmt.Sprintf("WITH q(%s) AS (\n%s\n) SELECT %s(%d, %s) FROM q", list, query, gatherName, token, list)
+	whole := fmt.Sprintf("WITH %sq(%s) AS (\n%s\n) SELECT %s(%d, %s) FROM q", a.remembered, list, query, gatherName, token, list)
 	var ignored any
 	err = a.conn.QueryRowContext(a.ctx, whole, params...).Scan(&ignored)
 	if err != nil && a.sink.cut == "" {

@@ -9,6 +9,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+
+	"fleetledger/events"
 )
 
 func TestAsk(t *testing.T) {
@@ -33,14 +35,14 @@ func TestAsk(t *testing.T) {
 		{`SELECT name FROM pragma_table_info('parked') WHERE pk`, nil, 10, Table{Columns: []string{"name"}, Rows: [][]any{{"position"}}}},
 		{`SELECT 1 AS a, 2 AS a WHERE 0`, nil, 10, Table{Columns: []string{"a", "a:1"}}},
 	} {
-		got, err := v.Ask(t.Context(), c.query, c.params, c.limit)
+		got, err := v.Ask(t.Context(), c.query, c.params, c.limit, "ana")
 		if err != nil || !reflect.DeepEqual(got, c.want) {
 			t.Errorf("%s: got %+v %v, want %+v", c.query, got, err, c.want)
 		}
 	}
 	// The tables that analysts are promised are there, and told about.
 	for _, name := range []string{"tasks", "attempts", "runs", "conclusions", "gates", "approvals", "rules", "actors", "sections", "blocks"} {
-		got, err := v.Ask(t.Context(), `SELECT sql FROM sqlite_schema WHERE name = ?`, []any{name}, 1)
+		got, err := v.Ask(t.Context(), `SELECT sql FROM sqlite_schema WHERE name = ?`, []any{name}, 1, "")
 		if err != nil || len(got.Rows) != 1 {
 			t.Errorf("%s: %+v %v", name, got, err)
 		}
@@ -103,7 +105,7 @@ func TestAskRefuses(t *testing.T) {
 	l.upToDate(v)
 	before := everything(t, v)
 	for _, c := range refusedQueries {
-		_, err := v.Ask(t.Context(), c.query, nil, 10)
+		_, err := v.Ask(t.Context(), c.query, nil, 10, "")
 		var q *QueryError
 		if !errors.As(err, &q) || q.Code != c.code || q.Detail == "" {
 			t.Errorf("%.100q: got %v (%+v), want %s", c.query, err, q, c.code)
@@ -138,7 +140,7 @@ func TestAskIsBounded(t *testing.T) {
 	} {
 		done := make(chan error, 1)
 		go func() {
-			_, err := v.Ask(context.Background(), query, nil, 10)
+			_, err := v.Ask(context.Background(), query, nil, 10, "")
 			done <- err
 		}()
 		l.ran(0, []string{"meanwhile"})
@@ -151,7 +153,7 @@ func TestAskIsBounded(t *testing.T) {
 			t.Errorf("%s: got %v", query, err)
 		}
 	}
-	got, err := v.Ask(t.Context(), fmt.Sprintf(`%s SELECT printf('%%.*c', 100000, 'x') FROM n LIMIT 1000`, bomb), nil, 1000)
+	got, err := v.Ask(t.Context(), fmt.Sprintf(`%s SELECT printf('%%.*c', 100000, 'x') FROM n LIMIT 1000`, bomb), nil, 1000, "")
 	if err != nil || got.Cut != "bytes" || len(got.Rows) > AskBytes/100000 {
 		t.Errorf("got %d rows, cut %q, %v", len(got.Rows), got.Cut, err)
 	}
@@ -164,10 +166,44 @@ func TestAskWhileRebuilding(t *testing.T) {
 	for range 5 {
 		v.Rebuild("for the test")
 		for range 20 {
-			got, err := v.Ask(t.Context(), `SELECT count(*) FROM tasks`, nil, 1)
+			got, err := v.Ask(t.Context(), `SELECT count(*) FROM tasks`, nil, 1, "")
 			if err != nil || got.Rows[0][0] != int64(2) {
 				t.Fatalf("got %+v %v", got, err)
 			}
+		}
+	}
+}
+
+// What a reader has forgotten is in no row of runs or series, and counted nowhere; it is
+// there for others, and for whoever asks for everything.
+func TestAskLeavesOutWhatIsForgotten(t *testing.T) {
+	l := newLedger(t)
+	first := l.ran(1, []string{"make"})
+	l.ran(0, []string{"make"})
+	l.ran(0, []string{"make"}, on("m2"))
+	gone := l.ran(0, []string{"true"})
+	l.append("machine-m1", events.MemoryConsolidated{Text: "both are old", Records: []string{first, gone}, Forgets: &events.Forgetting{Cited: true}})
+	v := l.view()
+	for _, c := range []struct{ reader, query, want string }{
+		{"ana", `SELECT command, machine, result FROM runs ORDER BY position`, "[[make m1 succeeded] [make m2 succeeded]]"},
+		{"ana", `SELECT command, machine, runs, succeeded, failed, last_run FROM series ORDER BY id`, "[[make m1 1 1 0 3] [make m2 1 1 0 4]]"},
+		{"ana", `SELECT a.machine FROM series a JOIN runs r ON r.series = a.id JOIN (SELECT max(position) AS p FROM runs) m ON r.position = m.p`, "[[m2]]"},
+		{"ana", `WITH runs AS (SELECT 7 AS x) SELECT x, (SELECT count(*) FROM main.runs) FROM runs`, "[[7 4]]"},
+		{"ana", `SELECT (SELECT sum(runs) FROM main.series), (SELECT count(*) FROM series)`, "[[4 2]]"},
+		{"bo", `SELECT count(*), sum(result = 'failed') FROM runs`, "[[4 1]]"},
+		{"", `SELECT count(*), (SELECT count(*) FROM series) FROM runs`, "[[4 3]]"},
+	} {
+		got, err := v.Ask(t.Context(), c.query, nil, 10, c.reader)
+		if err != nil || fmt.Sprint(got.Rows) != c.want || got.LeftOut != (c.reader == "ana") {
+			t.Errorf("%s asks %s: got %+v %v, want %s", c.reader, c.query, got, err, c.want)
+		}
+	}
+	// What is refused without it is refused with it.
+	for _, c := range refusedQueries {
+		_, err := v.Ask(t.Context(), c.query, nil, 10, "ana")
+		q, ok := err.(*QueryError)
+		if !ok || q.Code != c.code {
+			t.Errorf("%q: got %v, want %s", c.query, err, c.code)
 		}
 	}
 }

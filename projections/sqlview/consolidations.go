@@ -4,6 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"math"
+	"strings"
 
 	"fleetledger/events"
 	"fleetledger/projections"
@@ -67,6 +70,34 @@ func (r reader) remembered(actor string, at events.Position) (condition string, 
 		OR f.machine = runs.machine AND (f.before IS NULL OR runs.ended_at < f.before)
 			AND (f.form IS NULL OR EXISTS (SELECT 1 FROM forms WHERE forms.hash = f.form AND forms.series = runs.series))))`, args, nil
 }
+
+// rememberedTables are tables for a query's WITH that stand for runs and series, without
+// what a reader has forgotten; empty if that is nothing. A series with no run left is
+// left out, and of others only the runs left are counted.
+func (r reader) rememberedTables(actor string) (string, error) {
+	condition, args, err := r.remembered(actor, math.MaxInt64)
+	if err != nil || len(args) == 0 {
+		return "", err
+	}
+	for _, a := range args {
+		text, ok := a.(string)
+		if ok {
+			text = "'" + strings.ReplaceAll(text, "'", "''") + "'"
+		} else {
+			text = fmt.Sprint(a)
+		}
+		condition = strings.Replace(condition, "?", text, 1)
+	}
+	return `runs AS (SELECT * FROM main.runs AS runs WHERE ` + condition + `),
+		series AS (SELECT * FROM main.series AS s WHERE NOT ` + mayBeForgotten + `
+			UNION ALL SELECT id, key, command, machine, repo, repo_key, count(*), sum(result = 'succeeded'), sum(result = 'failed'), sum(result = 'masked'),
+				min(ended_at), max(ended_at), (SELECT position FROM runs WHERE series = s.id ORDER BY ended_at DESC, position DESC LIMIT 1), tags, failure, seen
+			FROM main.series AS s JOIN (SELECT series, result, ended_at FROM runs) AS r ON r.series = s.id WHERE ` + mayBeForgotten + ` GROUP BY s.id),
+		`, nil
+}
+
+// mayBeForgotten is a condition on a series s: that somebody has forgotten runs like its.
+const mayBeForgotten = `(s.machine IN (SELECT machine FROM forgettings WHERE machine IS NOT NULL) OR s.id IN (SELECT series FROM cited JOIN forgettings ON forgettings.position = cited.consolidation WHERE series IS NOT NULL))`
 
 // Forgets reports whether a reader's views leave out anything as of position at.
 func (v *View) Forgets(ctx context.Context, actor string, at events.Position) (forgets bool, err error) {

@@ -175,7 +175,8 @@ CREATE TABLE sections (
 CREATE INDEX sections_by_slug ON sections (slug, position);
 
 -- runs are finished attempts: the memory of the machines. Tails of output stay in
--- the log, at the run's position.
+-- the log, at the run's position. A query over HTTP is not given those that its asker,
+-- or everybody, has forgotten, nor do they count in series, unless it asks for them.
 CREATE TABLE runs (
   position      INTEGER PRIMARY KEY, -- of the event that told of it
   record_id     TEXT    NOT NULL,    -- that event's id
