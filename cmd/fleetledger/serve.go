@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -133,17 +132,16 @@ func validListen(address string) bool {
 	return err == nil
 }
 
+// serveHeap is what the heap of a server may have before garbage is collected, in bytes.
+const serveHeap = 128 << 20
+
 // drainTime is how long requests under way may take once the server is to stop.
 const drainTime = 5 * time.Second
 
 // serve is the server from its first line to its last.
 func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	logger := a.newLogger(slog.LevelInfo)
-	if os.Getenv("GOGC") == "" {
-		// What is live is small beside what each request allocates: collecting less
-		// often costs little memory and saves a tenth of the CPU.
-		debug.SetGCPercent(400)
-	}
+	roomyHeap(serveHeap)
 
 	// The address first: a port that is taken must not cost a founding.
 	listener, err := net.Listen("tcp", f.listen)
