@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"slices"
 )
 
 // Stored is an event as an engine keeps it, not looked at. Who reads a log from end to
@@ -31,12 +30,6 @@ func (s Stored) Record() (Record, error) {
 		return Record{}, &CorruptError{Position: s.Position, Detail: fmt.Sprintf("the header is that of position %d", h.Position)}
 	}
 	return Record{Header: h, Leaf: s.Leaf, LeafHash: LeafHash(s.Leaf), Salt: s.Salt, Payload: s.Payload, Erased: s.Erased}, nil
-}
-
-// Clone returns a copy of s that shares nothing with it.
-func (s Stored) Clone() Stored {
-	s.Leaf, s.Payload = slices.Clone(s.Leaf), slices.Clone(s.Payload)
-	return s
 }
 
 // Stored is r as an engine would keep it, what was made of it left aside.

@@ -256,37 +256,6 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, terms *auditTerms
 	roomyHeap(auditHeap)
 	note := a.newProgress("audited")
 	defer note.end()
-	var read pebblelog.Audit
-	misplaced := map[events.Position]string{} // what is wrong with records that can be read
-	stopped := errors.New("stopped")
-	source := func(yield func(events.Stored, error) bool) {
-		// What Pebble would log of damage are the findings.
-		opts := pebblelog.Options{Logger: slog.New(slog.DiscardHandler)}
-		var err error
-		read, err = pebblelog.ReadForAudit(fleetDir(dir, fleet), opts, terms.head(), func(p events.Position, r events.Record, wrong error) error {
-			corrupt, ok := errors.AsType[*events.CorruptError](wrong)
-			if wrong != nil && !ok {
-				corrupt = &events.CorruptError{Position: p, Detail: wrong.Error()}
-			}
-			more := true
-			switch {
-			case corrupt == nil:
-				more = yield(r.Stored(), nil)
-			case r.LeafHash.IsZero() || r.Payload == nil && !r.Erased:
-				more = yield(events.Stored{}, corrupt)
-			default:
-				misplaced[p] = corrupt.Detail
-				more = yield(r.Stored(), nil)
-			}
-			if !more {
-				return stopped
-			}
-			return nil
-		})
-		if err != nil && !errors.Is(err, stopped) {
-			yield(events.Stored{}, err)
-		}
-	}
 	if terms.from != nil && terms.from.Fleet != fleet {
 		return audit.Report{}, tryNext(fmt.Errorf("the earlier audit was of fleet %s, this is %s", terms.from.Fleet, fleet), "audit without --resume")
 	}
@@ -304,9 +273,31 @@ func (a *app) auditLog(ctx context.Context, dir, fleet string, terms *auditTerms
 		err = pebblelog.ReadAgain(fleetDir(dir, fleet), pebblelog.Options{Logger: slog.New(slog.DiscardHandler)}, positions, func(s events.Stored) { list = append(list, s) })
 		return list, err
 	}
-	report, err := audit.Run(ctx, source, terms.options(audit.Options{
+	options := terms.options(audit.Options{
 		Progress: func(done events.Position) { note.at(uint64(done), 0) }, Checkpoints: checkpoints, Again: again,
-	}))
+	})
+	var (
+		read      pebblelog.Audit
+		misplaced = map[events.Position]string{} // what is wrong with records that can be read
+		stopped   = errors.New("stopped")
+	)
+	report, err := audit.RunChecked(ctx, func(yield func(*events.Checked) bool) {
+		// What Pebble would log of damage are the findings.
+		opts := pebblelog.Options{Logger: slog.New(slog.DiscardHandler)}
+		var err error
+		read, err = pebblelog.ReadForAudit(fleetDir(dir, fleet), opts, terms.head(), options.Check(), func(c *events.Checked, wrong error) error {
+			if corrupt, ok := errors.AsType[*events.CorruptError](wrong); ok && c.Err == nil {
+				misplaced[c.Stored.Position] = corrupt.Detail
+			}
+			if !yield(c) {
+				return stopped
+			}
+			return nil
+		})
+		if err != nil && !errors.Is(err, stopped) {
+			yield(&events.Checked{Err: err})
+		}
+	}, options)
 	if other, ok := errors.AsType[*pebblelog.BeginningError](err); ok {
 		return terms.otherBeginning(other.Position, other.Detail), nil
 	}

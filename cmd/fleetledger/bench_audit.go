@@ -38,6 +38,7 @@ func (a *app) benchAuditCommand() *cobra.Command {
 		Long: strings.TrimSpace(`
 Make a log of tasks, from submission to settlement, and of agents' own events, half of
 each, and measure in turn how fast it is read and nothing is done (the reference), how
+fast a start without a snapshot folds it into the state that decisions rest on, how
 fast every hash, chain, payload and the tree are verified, and how fast every decision
 is made again besides.
 
@@ -65,6 +66,7 @@ temporary data is removed at the end; --dir says which disk it is put on.`),
 // auditRound has events per second.
 type auditRound struct {
 	Scan   float64 `json:"scan"`
+	Fold   float64 `json:"fold"`
 	Verify float64 `json:"verify"`
 	Audit  float64 `json:"audit"`
 }
@@ -75,6 +77,7 @@ type auditBenchReport struct {
 	Decisions   int          `json:"decisions"`
 	Rounds      []auditRound `json:"rounds"`
 	Median      auditRound   `json:"median"`
+	FoldRatio   float64      `json:"fold_ratio"`
 	VerifyRatio float64      `json:"verify_ratio"`
 	AuditRatio  float64      `json:"audit_ratio"`
 }
@@ -90,20 +93,40 @@ func (a *app) benchAudit(ctx context.Context, b auditBench) (err error) {
 	if r.Machine, err = benchedMachine(dir); err != nil {
 		return err
 	}
-	state := projections.NewState()
-	log, err := pebblelog.Open(filepath.Join(dir, "data"), pebblelog.Options{Fleet: defaultFleet, Fold: state, Logger: slog.New(slog.DiscardHandler), Now: a.now})
-	if err != nil {
+	var l *commands.Ledger
+	open := func() (int, error) {
+		state := projections.NewState()
+		log, err := pebblelog.Open(filepath.Join(dir, "data"), pebblelog.Options{Fleet: defaultFleet, Fold: state, Logger: slog.New(slog.DiscardHandler), Now: a.now})
+		if err != nil {
+			return 0, err
+		}
+		l = commands.New(log, state, random())
+		return int(log.Durable()), nil
+	}
+	if _, err := open(); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, log.Close()) }()
-	l := commands.New(log, state, random())
+	defer func() { err = errors.Join(err, l.Log().Close()) }()
 	progress := printer{a.err}
 	progress.f("making a log of %s\n", count(b.events, "event"))
 	if err := fillForAudit(ctx, l, events.Position(b.events)); err != nil {
 		return err
 	}
+	// The first start writes what is in the WAL to tables.
+	if err := l.Log().Close(); err != nil {
+		return err
+	}
+	if _, err := open(); err != nil {
+		return err
+	}
 	for i := range b.rounds {
 		var round auditRound
+		if err := l.Log().Close(); err != nil {
+			return err
+		}
+		if round.Fold, err = rate(open); err != nil {
+			return err
+		}
 		if round.Scan, err = rate(func() (int, error) {
 			n := 0
 			for _, err := range l.Log().ReadAll(ctx, 0) {
@@ -132,7 +155,7 @@ func (a *app) benchAudit(ctx context.Context, b auditBench) (err error) {
 			}
 		}
 		r.Rounds = append(r.Rounds, round)
-		progress.f("round %d of %d: scan %.0f/s, verify %.0f/s, audit %.0f/s\n", i+1, b.rounds, round.Scan, round.Verify, round.Audit)
+		progress.f("round %d of %d: scan %.0f/s, fold %.0f/s, verify %.0f/s, audit %.0f/s\n", i+1, b.rounds, round.Scan, round.Fold, round.Verify, round.Audit)
 	}
 	middle := func(of func(auditRound) float64) float64 {
 		var list []float64
@@ -142,8 +165,9 @@ func (a *app) benchAudit(ctx context.Context, b auditBench) (err error) {
 		slices.Sort(list)
 		return list[len(list)/2]
 	}
-	r.Median = auditRound{middle(func(r auditRound) float64 { return r.Scan }), middle(func(r auditRound) float64 { return r.Verify }),
-		middle(func(r auditRound) float64 { return r.Audit })}
+	r.Median = auditRound{middle(func(r auditRound) float64 { return r.Scan }), middle(func(r auditRound) float64 { return r.Fold }),
+		middle(func(r auditRound) float64 { return r.Verify }), middle(func(r auditRound) float64 { return r.Audit })}
+	r.FoldRatio = middle(func(r auditRound) float64 { return r.Fold / r.Scan })
 	r.VerifyRatio = middle(func(r auditRound) float64 { return r.Verify / r.Scan })
 	r.AuditRatio = middle(func(r auditRound) float64 { return r.Audit / r.Scan })
 	if a.json {
@@ -156,6 +180,7 @@ func (a *app) benchAudit(ctx context.Context, b auditBench) (err error) {
 	p.table([][]string{
 		{"WHAT", "EVENTS/S", "OF A BARE SCAN"},
 		{"bare scan", per(r.Median.Scan), "1.00"},
+		{"state folded at a start", per(r.Median.Fold), strconv.FormatFloat(r.FoldRatio, 'f', 2, 64)},
 		{"every hash verified", per(r.Median.Verify), strconv.FormatFloat(r.VerifyRatio, 'f', 2, 64)},
 		{"every decision made again", per(r.Median.Audit), strconv.FormatFloat(r.AuditRatio, 'f', 2, 64)},
 	})
@@ -169,16 +194,21 @@ func rate(do func() (int, error)) (float64, error) {
 	return float64(n) / time.Since(start).Seconds(), err
 }
 
-// fillForAudit records tasks and agents' own events until the log has so many.
+// Who submits the tasks of a log that is made up, and who runs them.
+const madePerson, madeMachine = "ana", "m1"
+
+// fillForAudit records tasks and agents' own events until the log has so many. It
+// founds one that has none.
 func fillForAudit(ctx context.Context, l *commands.Ledger, upTo events.Position) error {
-	if _, err := l.Found(ctx, defaultFleet); err != nil {
-		return err
-	}
-	const machine, person = "m1", "ana"
-	low, root := events.Level(20), commands.Caller{Actor: "root"}
-	for id, kind := range map[string]events.ActorKind{machine: events.Machine, person: events.Human} {
-		if _, err := l.RegisterActor(ctx, root, commands.RegisterActor{ID: id, Kind: kind, AuthorityLevel: &low}); err != nil {
+	if l.Log().Durable() == 0 {
+		if _, err := l.Found(ctx, defaultFleet); err != nil {
 			return err
+		}
+		low, root := events.Level(20), commands.Caller{Actor: "root"}
+		for id, kind := range map[string]events.ActorKind{madeMachine: events.Machine, madePerson: events.Human} {
+			if _, err := l.RegisterActor(ctx, root, commands.RegisterActor{ID: id, Kind: kind, AuthorityLevel: &low}); err != nil {
+				return err
+			}
 		}
 	}
 	text := jsontext.Value(`{"text":"` + strings.Repeat("what an agent has noticed; ", 18) + `"}`)
@@ -190,7 +220,7 @@ func fillForAudit(ctx context.Context, l *commands.Ledger, upTo events.Position)
 			for l.Log().Durable() < upTo {
 				taskEvents := 0
 				for range 8 {
-					n, err := settleOne(ctx, l, person, machine)
+					n, err := settleOne(ctx, l)
 					if err != nil {
 						return err
 					}
@@ -200,7 +230,7 @@ func fillForAudit(ctx context.Context, l *commands.Ledger, upTo events.Position)
 				for range taskEvents {
 					batch = append(batch, commands.ExtEvent{ID: random.ID(), Type: "ext.note.taken", Stream: stream, Body: events.Ext{Source: "bench", Data: text}})
 				}
-				if _, err := l.AppendExt(ctx, commands.Caller{Actor: person}, batch); err != nil {
+				if _, err := l.AppendExt(ctx, commands.Caller{Actor: madePerson}, batch); err != nil {
 					return err
 				}
 			}
@@ -211,16 +241,16 @@ func fillForAudit(ctx context.Context, l *commands.Ledger, upTo events.Position)
 }
 
 // settleOne submits, claims and reports a task, and returns how many events that was.
-func settleOne(ctx context.Context, l *commands.Ledger, person, machine string) (int, error) {
-	submitted, err := l.SubmitTask(ctx, commands.Caller{Actor: person}, commands.SubmitTask{
-		TaskCommand: events.TaskCommand{Argv: []string{"go", "test", "./..."}, Targets: []string{machine}}})
+func settleOne(ctx context.Context, l *commands.Ledger) (int, error) {
+	submitted, err := l.SubmitTask(ctx, commands.Caller{Actor: madePerson}, commands.SubmitTask{
+		TaskCommand: events.TaskCommand{Argv: []string{"go", "test", "./..."}, Targets: []string{madeMachine}}})
 	if err != nil {
 		return 0, err
 	}
 	rec, _ := submitted.Has(events.TaskSubmitted{}.Kind())
 	id := strings.TrimPrefix(string(rec.Header.Stream), string(events.TaskStream("")))
-	by := commands.Caller{Actor: machine}
-	claimed, err := l.ClaimTask(ctx, by, commands.ClaimTask{TaskID: id, Machine: machine})
+	by := commands.Caller{Actor: madeMachine}
+	claimed, err := l.ClaimTask(ctx, by, commands.ClaimTask{TaskID: id, Machine: madeMachine})
 	if err != nil {
 		return 0, err
 	}
@@ -228,7 +258,7 @@ func settleOne(ctx context.Context, l *commands.Ledger, person, machine string) 
 	out := events.Output{Bytes: 3, SHA256: events.SumHash("ok\n"), Tail: "ok\n"}
 	reported, err := l.ReportAttempt(ctx, by, commands.ReportAttempt{TaskID: id, Attempt: 1, Envelope: events.Envelope{
 		Outcome: events.Exited, ExitCode: &code, StartedAt: now, EndedAt: now, Stdout: out, Stderr: events.Output{SHA256: events.SumHash("")},
-		Transport: "direct", Machine: machine, Cwd: "/srv",
+		Transport: "direct", Machine: madeMachine, Cwd: "/srv",
 	}})
 	return len(submitted.Records) + len(claimed.Records) + len(reported.Records), err
 }

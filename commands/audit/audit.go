@@ -119,11 +119,21 @@ type Options struct {
 	Due  func() bool
 }
 
+// Check is what an audit wants to know of each event before it comes to it.
+func (o Options) Check() events.CheckOptions {
+	return events.CheckOptions{Verify: true, Decode: !o.HashesOnly}
+}
+
 // Run audits what src yields, a log from its first event: either an event or the
 // error that stands in its place. *events.CorruptError names the position and the
 // audit goes on behind it; any other error ends it. Run keeps no bytes of an event
 // once it asks for the next.
 func Run(ctx context.Context, src iter.Seq2[events.Stored, error], opts Options) (Report, error) {
+	return RunChecked(ctx, events.CheckAhead(src, opts.Check()), opts)
+}
+
+// RunChecked is Run on events that were checked as opts.Check has it.
+func RunChecked(ctx context.Context, src iter.Seq[*events.Checked], opts Options) (Report, error) {
 	live, progress := opts.Live, opts.Progress
 	start := time.Now()
 	a := newAuditor()
@@ -151,10 +161,10 @@ func Run(ctx context.Context, src iter.Seq2[events.Stored, error], opts Options)
 		}
 	}
 	due := false
-	for c := range ahead(src, !opts.HashesOnly) {
-		err := c.err
+	for c := range src {
+		err := c.Err
 		ended := ctx.Err()
-		if due = due || ended != nil; due && opts.Keep != nil && err == nil && a.report.Events > 0 && !a.sameAppend(c.rec.Header) {
+		if due = due || ended != nil; due && opts.Keep != nil && err == nil && a.report.Events > 0 && !a.sameAppend(c.Record.Header) {
 			if err := a.keep(opts.Keep); err != nil {
 				return a.report, err
 			}
@@ -230,9 +240,9 @@ func RunPart(part []events.Record, decide bool) Report {
 		if i == 0 {
 			a.report.From = r.Header.Position
 		}
-		c := checked{stored: r.Stored()}
-		if c.check(decide); c.err != nil {
-			a.find(r, Header, nil, nil, "%v", c.err)
+		c := events.CheckOptions{Verify: true, Decode: decide}.Check(r.Stored(), nil)
+		if c.Err != nil {
+			a.find(r, Header, nil, nil, "%v", c.Err)
 			continue
 		}
 		a.record(&c)
@@ -342,8 +352,8 @@ func (a *auditor) lose(p events.Position) {
 	}
 }
 
-func (a *auditor) record(c *checked) {
-	r := c.rec
+func (a *auditor) record(c *events.Checked) {
+	r := c.Record
 	h := r.Header
 	if want := a.report.To + 1; h.Position != want && (!a.part || h.Position < want) {
 		a.find(r, Position, want, h.Position, "position %d follows %d", h.Position, a.report.To)
@@ -352,8 +362,8 @@ func (a *auditor) record(c *checked) {
 	a.report.Events++
 	a.place(r)
 	switch {
-	case c.payload != nil:
-		a.find(r, Payload, nil, nil, "%v", c.payload)
+	case c.Payload != nil:
+		a.find(r, Payload, nil, nil, "%v", c.Payload)
 		a.lose(h.Position)
 	case r.Erased:
 		a.report.Erased++

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"iter"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -45,16 +46,17 @@ func (e *BeginningError) Error() string { return e.Detail }
 // its beginning by the stored tiles, or else the error is a *BeginningError, and it is
 // not read again; nor are the indexes then, which takes all of them.
 //
-// It calls fn for every position behind from in order, with the record, or with what is
-// wrong at that position and as much of the record as could be read; damage does not
-// end it, an error of fn does. Options that concern appends are not used; Fleet may be
-// empty. The error is for a log that cannot be read at all.
-func ReadForAudit(dir string, opts Options, from Head, fn func(events.Position, events.Record, error) error) (Audit, error) {
+// It calls fn for every position behind from in order, with the event as check has it
+// looked at, and with what is wrong there: with the event itself, or with how it follows
+// those before it. Damage does not end it, an error of fn does. What an event points to
+// is overwritten once fn returns. Options that concern appends are not used; Fleet may
+// be empty. The error is for a log that cannot be read at all.
+func ReadForAudit(dir string, opts Options, from Head, check events.CheckOptions, fn func(*events.Checked, error) error) (Audit, error) {
 	a, logger, err := openForAudit(dir, opts)
 	if err != nil {
 		return Audit{}, err
 	}
-	err = logger.await(func() error { return a.run(from, fn) })
+	err = logger.await(func() error { return a.run(from, check, fn) })
 	if logger.isStuck() {
 		return a.out, err
 	}
@@ -134,7 +136,7 @@ type auditor struct {
 	out  Audit
 }
 
-func (a *auditor) run(from Head, fn func(events.Position, events.Record, error) error) error {
+func (a *auditor) run(from Head, check events.CheckOptions, fn func(*events.Checked, error) error) error {
 	var err error
 	a.out.Anchor, a.out.Slots, err = readAnchor(a.opts.FS, a.opts.FS.PathJoin(a.dir, anchorName))
 	if err != nil {
@@ -166,29 +168,37 @@ func (a *auditor) run(from Head, fn func(events.Position, events.Record, error) 
 		}
 		tiles = stored.check
 	}
-	for p := events.Position(from.Size + 1); p <= events.Position(a.out.Size); p++ {
-		rec, err := r.read(p)
-		if rec.LeafHash.IsZero() {
+	check.Verify, check.Also = true, func(c *events.Checked) {
+		if !c.Record.LeafHash.IsZero() {
+			indexes.add(&c.Record)
+		}
+	}
+	for c := range events.CheckAhead(a.stored(r, events.Position(from.Size+1)), check) {
+		wrong := c.Err
+		if _, ok := errors.AsType[*events.CorruptError](wrong); wrong != nil && !ok {
+			return wrong
+		}
+		if rec := &c.Record; rec.LeafHash.IsZero() {
 			lost = true
 			chain.lose()
 		} else {
 			tree.Append(rec.LeafHash, tiles)
-			indexes.add(rec)
+			indexes.addKey(&rec.Header)
 			if from.Size == 0 { // or else the heads of streams are not known here
-				if broken := chain.check(rec); err == nil {
-					err = broken
+				if broken := chain.check(*rec); wrong == nil {
+					wrong = broken
 				}
 			}
-			if err == nil {
-				err = corruptAt(p, rec.Verify())
+			if wrong == nil {
+				wrong = corruptAt(c.Stored.Position, c.Payload)
 			}
 			if !lost && a.out.Anchor != nil && tree.Size() == a.out.Anchor.Size && tree.Root() != a.out.Anchor.Root {
 				a.damaged(1, "the Merkle root of the first %d events is %s, %s was acknowledged: at least one of them was replaced",
 					tree.Size(), tree.Root(), a.out.Anchor.Root)
 			}
 		}
-		bad = bad || err != nil
-		if err := fn(p, rec, err); err != nil {
+		bad = bad || wrong != nil
+		if err := fn(c, wrong); err != nil {
 			return err
 		}
 	}
@@ -230,6 +240,41 @@ func (a *auditor) beginning(from Head, r *recordReader) (seal.Tree, error) {
 		a.damaged(1, "the Merkle root of the first %d events is %s, %s was acknowledged: at least one of them was replaced", from.Size, from.Root, an.Root)
 	}
 	return tree, nil
+}
+
+// stored yields every event from a position on, or what is wrong in its place. It is read by
+// another goroutine than the auditor's own, which would not see it panic.
+func (a *auditor) stored(r *recordReader, next events.Position) iter.Seq2[events.Stored, error] {
+	type found struct {
+		event events.Stored
+		err   error
+	}
+	return func(yield func(events.Stored, error) bool) {
+		var (
+			portion []found
+			buf     []byte
+		)
+		for next <= events.Position(a.out.Size) {
+			portion, buf = portion[:0], buf[:0]
+			err := a.db.logger.protect(func() error {
+				for ; next <= events.Position(a.out.Size) && len(portion) < fullPortion && len(buf) < maxPortionBytes; next++ {
+					var f found
+					f.event, buf, f.err = r.stored(next, buf)
+					portion = append(portion, f)
+				}
+				return nil
+			})
+			for _, f := range portion {
+				if !yield(f.event, f.err) {
+					return
+				}
+			}
+			if err != nil {
+				yield(events.Stored{}, err)
+				return
+			}
+		}
+	}
 }
 
 // corruptAt makes err one of position p.

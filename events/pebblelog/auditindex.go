@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -21,8 +22,8 @@ const MaxIndexProblems = 100
 // entries with one sum.
 type indexSums struct {
 	seed    maphash.Seed
-	streams uint64
-	ids     uint64
+	streams atomic.Uint64
+	ids     atomic.Uint64
 	keys    uint64
 	tiles   uint64
 
@@ -40,15 +41,19 @@ func (s *indexSums) hash(key, value []byte) uint64 {
 	return h.Sum64()
 }
 
-// add takes the header at the next position.
-func (s *indexSums) add(rec events.Record) {
+// add takes a header; it may be called concurrently, and in any order.
+func (s *indexSums) add(rec *events.Record) {
 	h := &rec.Header
 	var buf [1 + events.MaxNameBytes + 1 + 8]byte
-	var value [bindingValueLen]byte
+	var value [streamValueLen]byte
 	putStreamValue(value[:], h.Position, rec.LeafHash)
-	s.streams += s.hash(streamKey(buf[:0], h.Stream, h.Revision), value[:streamValueLen])
+	s.streams.Add(s.hash(streamKey(buf[:0], h.Stream, h.Revision), value[:]))
 	putPosition(value[:], h.Position)
-	s.ids += s.hash(idKey(buf[:0], h.ID), value[:8])
+	s.ids.Add(s.hash(idKey(buf[:0], h.ID), value[:8]))
+}
+
+// addKey takes the header at the next position.
+func (s *indexSums) addKey(h *events.Header) {
 	if h.Key == s.key {
 		s.bind.last = h.Position
 		return
@@ -79,7 +84,7 @@ func (s *indexSums) endAppend() {
 func (a *auditor) checkIndexes(want *indexSums, lost bool) error {
 	want.endAppend()
 	agree := true
-	for space, sum := range map[byte]uint64{streamSpace: want.streams, idSpace: want.ids, keySpace: want.keys} {
+	for space, sum := range map[byte]uint64{streamSpace: want.streams.Load(), idSpace: want.ids.Load(), keySpace: want.keys} {
 		var got uint64
 		err := a.eachEntry(space, func(key, value []byte) error {
 			got += want.hash(key, value)

@@ -151,7 +151,7 @@ func BenchmarkRead(b *testing.B) {
 	})
 	b.Run("audit", func(b *testing.B) {
 		for b.Loop() {
-			_, err := pebblelog.ReadForAudit(dir, opts, pebblelog.Head{}, func(_ events.Position, _ events.Record, err error) error { return err })
+			_, err := pebblelog.ReadForAudit(dir, opts, pebblelog.Head{}, events.CheckOptions{}, func(_ *events.Checked, err error) error { return err })
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -209,7 +209,7 @@ func TestUnanchoredTail(t *testing.T) {
 		t.Fatalf("%d events are there, 8 were appended", len(got))
 	}
 	mustClose(t, l)
-	audit, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, func(_ events.Position, _ events.Record, err error) error { return err })
+	audit, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, events.CheckOptions{}, func(_ *events.Checked, err error) error { return err })
 	if err != nil || audit.Anchor == nil || audit.Anchor.Size != 8 || audit.Damage != nil {
 		t.Fatalf("the tail was not anchored: %+v, %v", audit, err)
 	}

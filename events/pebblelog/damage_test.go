@@ -57,11 +57,11 @@ func examineWith(t *testing.T, disk *vfs.MemFS, fold events.Fold) (v verdict) {
 		}
 		_ = l.Close() // it says what is wrong once more
 	}
-	v.audit, v.readErr = pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, func(p events.Position, r events.Record, err error) error {
+	v.audit, v.readErr = pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, events.CheckOptions{}, func(c *events.Checked, err error) error {
 		if err != nil {
-			v.bad = append(v.bad, p)
+			v.bad = append(v.bad, c.Stored.Position)
 		} else {
-			v.records = append(v.records, r)
+			v.records = append(v.records, kept(c))
 		}
 		return nil
 	})

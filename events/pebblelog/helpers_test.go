@@ -1,6 +1,7 @@
 package pebblelog_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -245,4 +246,11 @@ func setContent(t *testing.T, fsys vfs.FS, path string, b []byte) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// kept is the record of c with bytes of its own.
+func kept(c *events.Checked) events.Record {
+	r := c.Record
+	r.Leaf, r.Payload = bytes.Clone(r.Leaf), bytes.Clone(r.Payload)
+	return r
 }

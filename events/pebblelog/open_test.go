@@ -23,7 +23,7 @@ func TestOnDisk(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	dir := filepath.Join(t.TempDir(), "new", "data")
 	opts := pebblelog.Options{Fleet: "fleet-a", Logger: quiet()}
-	if _, err := pebblelog.ReadForAudit(dir, opts, pebblelog.Head{}, nil); err == nil {
+	if _, err := pebblelog.ReadForAudit(dir, opts, pebblelog.Head{}, events.CheckOptions{}, nil); err == nil {
 		t.Fatal("there is no log, and it was audited")
 	}
 	l, err := pebblelog.Open(dir, opts)
@@ -33,7 +33,7 @@ func TestOnDisk(t *testing.T) {
 	if _, err := pebblelog.Open(dir, opts); !errors.Is(err, events.ErrLocked) {
 		t.Errorf("opened twice: %v", err)
 	}
-	if _, err := pebblelog.ReadForAudit(dir, opts, pebblelog.Head{}, nil); !errors.Is(err, events.ErrLocked) {
+	if _, err := pebblelog.ReadForAudit(dir, opts, pebblelog.Head{}, events.CheckOptions{}, nil); !errors.Is(err, events.ErrLocked) {
 		t.Errorf("audited while open: %v", err)
 	}
 	var wg sync.WaitGroup
@@ -69,7 +69,7 @@ func TestOnDisk(t *testing.T) {
 	}
 	before := names()
 	n := 0
-	audit, err := pebblelog.ReadForAudit(dir, opts, pebblelog.Head{}, func(_ events.Position, _ events.Record, err error) error { n++; return err })
+	audit, err := pebblelog.ReadForAudit(dir, opts, pebblelog.Head{}, events.CheckOptions{}, func(_ *events.Checked, err error) error { n++; return err })
 	if err != nil || n != 320 || audit.Damage != nil || audit.Index != nil || audit.Root != audit.Anchor.Root || audit.Fleet != "fleet-a" {
 		t.Errorf("the audit read %d events: %+v, %v", n, audit, err)
 	}

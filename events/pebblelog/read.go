@@ -260,6 +260,24 @@ func (r *recordReader) stored(p events.Position, buf []byte) (events.Stored, []b
 	return s, buf, err
 }
 
+// from yields the events from position p on, in order, up to the first that cannot be
+// read.
+func (r *recordReader) from(p events.Position) iter.Seq2[events.Stored, error] {
+	return func(yield func(events.Stored, error) bool) {
+		for valid := r.headers.SeekGE(headerKey(nil, p)); valid; valid = r.headers.Next() {
+			s, buf, err := r.stored(p, r.buf[:0])
+			if !yield(s, err) || err != nil {
+				return
+			}
+			r.buf = buf
+			p++
+		}
+		if err := r.headers.Error(); err != nil {
+			yield(events.Stored{}, err)
+		}
+	}
+}
+
 var errMissing = errors.New("missing")
 
 // at returns the value of exactly this key, errMissing if there is none. It is

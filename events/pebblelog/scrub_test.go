@@ -113,7 +113,7 @@ func TestScrubbedFromEveryFile(t *testing.T) {
 	}
 	logtest.CheckWhole(t, l, erased...)
 	mustClose(t, l)
-	audit, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, func(_ events.Position, _ events.Record, err error) error { return err })
+	audit, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, events.CheckOptions{}, func(_ *events.Checked, err error) error { return err })
 	if err != nil || audit.Damage != nil || len(audit.Index) > 0 {
 		t.Fatalf("audited: %+v, %v", audit, err)
 	}

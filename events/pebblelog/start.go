@@ -260,20 +260,24 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 	}
 	defer r.close()
 	chain := newChain(l.opts.Fleet)
+	chain.last = was.resumed
 	if was.resumed != 0 {
-		chain.last, chain.time, chain.index = was.resumed, was.time, l.db
+		chain.time, chain.index = was.time, l.db
 	}
 	tiles := tileChecker{db: l.db}
-	for valid := r.headers.SeekGE(headerKey(nil, was.resumed+1)); valid; valid = r.headers.Next() {
-		p := chain.last + 1
-		rec, err := r.read(p)
+	check := events.CheckOptions{
+		// Where something is wrong, Pebble's own sums are not all that counts; and the
+		// end of a log is where something is.
+		Verify: (l.readOnly || was.resumed != 0) && l.opts.Fold != nil,
+		Keep:   true,
+	}
+	for c := range events.CheckAhead(r.from(was.resumed+1), check) {
+		p, rec, err := chain.last+1, c.Record, c.Err
 		if err == nil {
 			err = chain.check(rec)
 		}
-		if err == nil && (l.readOnly || was.resumed != 0) && l.opts.Fold != nil {
-			// Where something is wrong, Pebble's own sums are not all that counts; and the
-			// end of a log is where something is.
-			err = corruptAt(p, rec.Verify())
+		if err == nil {
+			err = corruptAt(p, c.Payload)
 		}
 		if err != nil {
 			return l.damagedAt(p, err)
@@ -296,9 +300,6 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 		if err := l.checkRoot(was, l.opts.Signed, "signed"); err != nil {
 			return err
 		}
-	}
-	if err := r.headers.Error(); err != nil {
-		return l.damagedAt(chain.last+1, err)
 	}
 	if err := tiles.checkEnd(was.tree.Size()); err != nil {
 		return l.damagedAt(chain.last+1, err)

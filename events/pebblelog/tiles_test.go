@@ -103,7 +103,7 @@ func batches(t *testing.T, l *pebblelog.Log, n int) []events.Record {
 
 func audited(t *testing.T, disk vfs.FS) pebblelog.Audit {
 	t.Helper()
-	a, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, func(_ events.Position, _ events.Record, err error) error { return err })
+	a, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{}, events.CheckOptions{}, func(_ *events.Checked, err error) error { return err })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -318,8 +318,8 @@ func TestPowerLossKeepsTilesAndLeavesTogether(t *testing.T) {
 	for i, c := range losses {
 		what := fmt.Sprintf("seed %d, power loss %d", seed, i)
 		var recs []events.Record
-		a, err := pebblelog.ReadForAudit("data", options(c.disk), pebblelog.Head{}, func(_ events.Position, r events.Record, err error) error {
-			recs = append(recs, r)
+		a, err := pebblelog.ReadForAudit("data", options(c.disk), pebblelog.Head{}, events.CheckOptions{}, func(c *events.Checked, err error) error {
+			recs = append(recs, kept(c))
 			return err
 		})
 		if err != nil || a.Damage != nil || len(a.Index) > 0 || a.Size < c.acked.Size {
@@ -353,19 +353,19 @@ func TestAuditOfTheRest(t *testing.T) {
 	mustClose(t, log)
 	for n, root := range roots {
 		var read []events.Position
-		a, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: n, Root: root}, func(p events.Position, _ events.Record, err error) error {
-			read = append(read, p)
+		a, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: n, Root: root}, events.CheckOptions{}, func(c *events.Checked, err error) error {
+			read = append(read, c.Stored.Position)
 			return err
 		})
 		if err != nil || a.Damage != nil || a.Size != 700 || a.Root != roots[700] || len(read) != int(700-n) || len(read) > 0 && read[0] != events.Position(n+1) {
 			t.Errorf("from %d on: %v %v, %d read", n, err, a.Damage, len(read))
 		}
-		_, err = pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: n, Root: events.SumHash("another")}, nil)
+		_, err = pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: n, Root: events.SumHash("another")}, events.CheckOptions{}, nil)
 		if _, ok := errors.AsType[*pebblelog.BeginningError](err); !ok {
 			t.Errorf("another root at %d: %v", n, err)
 		}
 	}
-	_, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: 701, Root: roots[700]}, nil)
+	_, err := pebblelog.ReadForAudit("data", options(disk), pebblelog.Head{Size: 701, Root: roots[700]}, events.CheckOptions{}, nil)
 	if other, ok := errors.AsType[*pebblelog.BeginningError](err); !ok || other.Position != 701 {
 		t.Errorf("of more than there is: %v", err)
 	}
