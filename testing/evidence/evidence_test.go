@@ -127,14 +127,15 @@ func TestErasedIsNotPassed(t *testing.T) {
 	for _, c := range []struct {
 		kind  events.Kind
 		rests bool // the verdict, on it
-	}{{"conclusion.recorded", false}, {"task.reported", true}, {"task.submitted", true}} {
+		goes  int  // how many payloads go: what was concluded about a task goes with it
+	}{{"conclusion.recorded", false, 1}, {"task.reported", true, 1}, {"task.submitted", true, 2}} {
 		s := unrootedLog(t)
 		at := s.erase(t, c.kind, 0)
 		s.root(t)
 		file := s.export(t)
 		files = append(files, file)
 		r := verify(t, file, s.key)
-		if !r.OK || r.Erased != 1 || r.CompleteTo == 0 || len(r.Erasures) != 1 || r.Erasures[0].Position != at || r.Erasures[0].By != "root" || r.Erasures[0].Reason != "leaked" {
+		if !r.OK || r.Erased != c.goes || r.CompleteTo == 0 || len(r.Erasures) != c.goes || r.Erasures[0].Position != at || r.Erasures[0].By != "root" || r.Erasures[0].Reason != "leaked" {
 			t.Errorf("%s: got %+v", c.kind, r)
 		}
 		no := strings.Join(r.NotEstablished, "\n")
