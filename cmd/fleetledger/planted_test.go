@@ -101,7 +101,6 @@ type plantation struct {
 	*testing.T
 	dir, program, listen string
 	server               *exec.Cmd
-	logs                 []*os.File
 	task                 string
 	secrets              []struct{ way, secret string }
 }

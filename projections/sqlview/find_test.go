@@ -63,7 +63,6 @@ func TestTriedAgainstALookAtEverything(t *testing.T) {
 		type one struct {
 			command, machine string
 			texts            []string
-			conclusions      []string
 			order            int
 		}
 		l := newLedger(t)
