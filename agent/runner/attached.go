@@ -29,9 +29,6 @@ func Here(ctx context.Context) (Place, error) {
 	return Place{dir: dir, tree: readWorktree(ctx, dir, usualPace(0).git)}, nil
 }
 
-// Dir is the directory.
-func (p Place) Dir() string { return p.dir }
-
 // Attached is a command that runs in this program's place: it has its environment,
 // its input, its terminal and its signals.
 type Attached struct {
