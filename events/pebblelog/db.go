@@ -13,7 +13,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
-	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
 const (
@@ -41,8 +40,9 @@ func (o Options) pebbleOptions(dir string, lock *pebble.Lock, readOnly bool, log
 		// every table above it again, each time with Pebble's search for a flipped bit.
 		L0CompactionThreshold: 4,
 		L0StopWritesThreshold: 20,
-		// Keys mostly come in order: a large base level spares rewriting them.
-		LBaseMaxBytes: 512 << 20,
+		// Most tables in L0 are on their way down without being read again; see spanPolicy.
+		L0CompactionFileThreshold: 100,
+		LBaseMaxBytes:             512 << 20,
 		// Every batch is synced, so syncing in between only costs.
 		WALBytesPerSync:            0,
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
@@ -57,11 +57,21 @@ func (o Options) pebbleOptions(dir string, lock *pebble.Lock, readOnly bool, log
 			FlushEnd:        logger.flushEnd,
 		},
 	}
+	opts.Experimental.SpanPolicyFunc = spanPolicy
+	// A compaction into the base level takes along what else lies in L0 between the tables
+	// that it replaces there, up to 25 tables of that level's size. With small ones it
+	// leaves a flush of headers or payloads alone, to be moved. Index 1 is the base level.
+	opts.TargetFileSizes = [7]int64{16 << 20, 1 << 20, 8 << 20}
 	opts.Levels[0].FilterPolicy = bloom.FilterPolicy(10) // the other levels take it from here
-	// What is flushed is soon compacted: compressing it twice only costs.
-	opts.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
-	opts.Levels[1].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	return opts
+}
+
+// spanPolicy gives each space of keys tables of its own. Headers, payloads and mostly
+// ids come in order, so that their tables do not overlap and go down the levels by a
+// move. A table that held the last payloads and the first streams would overlap every
+// table of later payloads, and have them all written again.
+func spanPolicy(key []byte) (policy pebble.SpanPolicy, end []byte, err error) {
+	return pebble.SpanPolicy{}, spaceEnd(key[0]), nil
 }
 
 // database is an open Pebble database. What it adds to one makes sure that nobody

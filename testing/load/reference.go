@@ -49,7 +49,7 @@ func OpenReference(dir string) (*Reference, error) {
 		FormatMajorVersion:          pebble.FormatNewest,
 		MemTableSize:                64 << 20,
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       2,
+		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       20,
 		CompactionConcurrencyRange:  func() (int, int) { return 1, 2 },
 		ErrorIfExists:               true,
