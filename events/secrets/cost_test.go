@@ -45,6 +45,7 @@ func hostile(n int) map[string]string {
 	for _, s := range []string{
 		`{"api_key":"$KEY"},`, `"access_token": 12345678901,`, `"api_key":"` + made("k", 24, lowers) + `",`, "key key key key=", "asana jira twitter yandex = 0123456789abcdef ",
 		"curl -u ana:" + made("pw", 14, alnum) + " ", "curl\n-u ana:" + made("pw", 14, alnum) + "\n", "curl -H 'Authorization: Bearer ", "curl ",
+		"Bearer ", "bearer=" + made("bearer", 30, alnum) + " ", "bearer=aB1", "Basic ", "basic YW5hOnBhc3N3b3Jk ", "Bearer a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a",
 		"-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----\n", "AAAA\n-----END PRIVATE KEY-----\n", made("line", 64, alnum) + "\n", "a://b:", "~a", "glpat-t1_", "ABSK/",
 		"[secret:github-pat]", "[secret:", "key=[secret:github-pat]", "://[secret:github-pat]:",
 	} {

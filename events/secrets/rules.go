@@ -29,7 +29,7 @@ type rule struct {
 	allowed []allowlist
 	// before finds what lies before a keyword and is the secret; or nil.
 	before func(text string, keyword int) (from, to int)
-	// harmless knows values that a name alone does not make a secret; or nil.
+	// harmless knows values that the name or word before them does not make a secret; or nil.
 	harmless func(name, value string) bool
 }
 
@@ -114,7 +114,7 @@ func load() *ruleSet {
 		}
 	}
 	for _, o := range own {
-		r := rule{id: o.id, entropy: o.entropy, pattern: expressionOf(o.pattern, o.keywords)}
+		r := rule{id: o.id, entropy: o.entropy, pattern: expressionOf(o.pattern, o.keywords), harmless: o.harmless}
 		if o.before != nil {
 			r.pattern, r.before = before(o.pattern), o.before
 		}

@@ -69,7 +69,7 @@ func unquoted(text string) string {
 
 // byContext are the rules that know a secret by what is beside it. One that
 // knows it by its own form says more.
-var byContext = []string{genericRule, "authorization-header", "curl-auth-header", "curl-auth-user", "url-password"}
+var byContext = []string{genericRule, "authorization-header", "bearer-token", "basic-credentials", "curl-auth-header", "curl-auth-user", "url-password"}
 
 // disjoint joins findings that overlap. The first rule names them, one that goes
 // by context last.
