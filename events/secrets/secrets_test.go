@@ -331,7 +331,7 @@ func TestMaskTailKeepsItsBounds(t *testing.T) {
 }
 
 // Most rules are tried near their keywords only; their expressions on all of the text
-// give the same.
+// give the same, and no more than the parts do that an expression is tried in.
 func TestFindMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := pieces(t) + strings.Repeat(" .", rapid.IntRange(0, 80).Draw(t, "gap")) + pieces(t)
@@ -348,22 +348,40 @@ func TestFindMissesNothing(t *testing.T) {
 			if !slices.ContainsFunc(w.keywords, func(k string) bool { return strings.Contains(lower(text), k) }) {
 				continue
 			}
-			var want []Finding
-			for _, m := range w.FindAllStringSubmatchIndex(text, -1) {
-				if f, ok := w.rule.secretIn(s, m, set.allowed); ok {
-					want = append(want, f)
+			find := func(e *regexp.Regexp) (found []Finding) {
+				for _, m := range e.FindAllStringSubmatchIndex(text, -1) {
+					if f, ok := w.rule.secretIn(s, m, set.allowed); ok {
+						found = append(found, f)
+					}
 				}
+				return found
 			}
-			if got, want := disjoint(got[w.rule.id]), disjoint(want); !slices.Equal(got, want) {
-				t.Fatalf("%s in %q: %v, the whole text gives %v", w.rule.id, text, got, want)
+			want := disjoint(find(w.Regexp))
+			// What the whole takes for one match can be harmless and hide another of a part of it.
+			may := slices.Clone(want)
+			for _, part := range w.parts {
+				may = append(may, find(part)...)
+			}
+			got := disjoint(got[w.rule.id])
+			if may = disjoint(may); !within(want, got) || !within(got, may) {
+				t.Fatalf("%s in %q: %v, the whole text gives %v, and %v in parts", w.rule.id, text, got, want, may)
 			}
 		}
 	})
 }
 
-// wholeExpression is that of a rule as it is written, for all of a text.
+// within reports whether each of some findings lies in one of others.
+func within(some, others []Finding) bool {
+	return !slices.ContainsFunc(some, func(f Finding) bool {
+		return !slices.ContainsFunc(others, func(o Finding) bool { return o.Start <= f.Start && f.End <= o.End })
+	})
+}
+
+// wholeExpression is that of a rule as it is written, for all of a text, and those of
+// its parts if it is tried in several.
 type wholeExpression struct {
 	*regexp.Regexp
+	parts    []*regexp.Regexp
 	rule     rule
 	keywords []string
 }
@@ -372,7 +390,13 @@ var wholeExpressions = sync.OnceValue(func() (list []wholeExpression) {
 	set := rules()
 	add := func(id, pattern string, keywords []string) {
 		i := slices.IndexFunc(set.list, func(r rule) bool { return r.id == id })
-		list = append(list, wholeExpression{regexp.MustCompile(pattern), set.list[i], keywords})
+		whole := wholeExpression{regexp.MustCompile(pattern), nil, set.list[i], keywords}
+		if parts := alternatives(pattern); len(parts) > 1 {
+			for _, p := range parts {
+				whole.parts = append(whole.parts, regexp.MustCompile(p))
+			}
+		}
+		list = append(list, whole)
 	}
 	for _, f := range gitleaks.Rules {
 		if f.Path == "" && f.Regex != "" {
