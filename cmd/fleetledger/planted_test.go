@@ -51,8 +51,9 @@ func plant(way string) []planted {
 	add("", "ghp_"+made(36, letters+digits), "")
 	add(`curl -H "Authorization: Bearer `, made(40, letters+digits), `" https://example.org`)
 	add("authorization: Bearer ", made(40, letters+digits), "")
+	add("Bearer ", made(40, letters+digits), "")
 	add("password=", made(23, letters+digits)+"7", "") // of letters alone it could be a word
-	add(`{"api_key": "`, made(32, letters+digits), `"}`)
+	add(`{"api_key": "`, made(31, letters+digits)+"7", `"}`)
 	add("postgres://app:", made(20, letters+digits), "@db.example.org/app")
 	line := made(64, letters+digits)
 	add("-----BEGIN RSA "+"PRIVATE KEY-----\n", line, "\n"+made(64, letters+digits)+"\n"+made(40, letters+digits)+"==\n-----END RSA "+"PRIVATE KEY-----")
