@@ -83,6 +83,9 @@ func New(client *Client, cfg Config) (*Agent, error) {
 
 // open reads the state directory, which is this agent's.
 func open(client *Client, cfg Config) (*Agent, error) {
+	if files, err := os.ReadDir(cfg.StateDir); err == nil { // that it cannot be read is told by what follows
+		removeLeft(cfg.StateDir, files)
+	}
 	log := started{dir: filepath.Join(cfg.StateDir, "started"), log: cfg.Logger}
 	if err := log.endLeft(); err != nil {
 		return nil, err

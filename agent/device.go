@@ -180,6 +180,23 @@ func writeFile(name string, content []byte, durable bool) error {
 	return syncDir(filepath.Dir(name))
 }
 
+// leftAfter is how old a file is at least that a write has left half done. Several
+// programs may be at work in a directory, and a write takes moments.
+const leftAfter = time.Hour
+
+// removeLeft removes from the files of dir what a writeFile left that was cut off:
+// nobody was told that it is kept.
+func removeLeft(dir string, files []os.DirEntry) {
+	for _, f := range files {
+		if left, _ := filepath.Match("*.json.*.new", f.Name()); !left {
+			continue
+		}
+		if info, err := f.Info(); err == nil && time.Since(info.ModTime()) > leftAfter {
+			_ = os.Remove(filepath.Join(dir, f.Name())) // if it stays, the next look removes it
+		}
+	}
+}
+
 // signer signs a client's requests. Methods may be called concurrently.
 type signer struct {
 	device Device

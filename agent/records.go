@@ -161,6 +161,7 @@ func (r *Records) keys() ([]string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
+	removeLeft(r.dir, files)
 	var keys []string
 	for _, f := range files {
 		if key, ok := strings.CutSuffix(f.Name(), ".json"); ok {

@@ -192,3 +192,44 @@ func TestRecordsAreBounded(t *testing.T) {
 		t.Errorf("recorded are %v", runs)
 	}
 }
+
+// What a write left that was cut off is removed where it lies; what another program
+// may be writing just now stays, and so does what nobody here has written.
+func TestCutOffWritesAreRemoved(t *testing.T) {
+	w := newWorld(t)
+	old, now := time.Now().Add(-2*time.Hour), time.Now()
+	files := map[string]struct {
+		written time.Time
+		stays   bool
+	}{
+		"device.json.123.new":          {old, false},
+		"device.json.124.new":          {now, true},
+		"runs/0-1.json.123.new":        {old, false},
+		"runs/0-2.json.124.new":        {now, true},
+		"runs/notes.new":               {old, true},
+		"started/abc-def.json.123.new": {old, false},
+	}
+	for name, f := range files {
+		path := filepath.Join(w.state, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(`{"actor":"m1`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chtimes(path, f.written, f.written); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.newAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := agent.NewRecords(w.state, slog.New(slog.DiscardHandler)).Full(); err != nil {
+		t.Fatal(err)
+	}
+	for name, f := range files {
+		if _, err := os.Stat(filepath.Join(w.state, filepath.FromSlash(name))); f.stays != (err == nil) {
+			t.Errorf("%s: %v, stays %t", name, err, f.stays)
+		}
+	}
+}

@@ -67,6 +67,7 @@ func (s started) endLeft() error {
 	if err != nil {
 		return fmt.Errorf("log of what was started: %w", err)
 	}
+	removeLeft(s.dir, files)
 	for _, f := range files {
 		mark, ok := strings.CutSuffix(f.Name(), ".json")
 		if !ok {
