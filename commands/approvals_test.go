@@ -139,7 +139,7 @@ func TestApprovalsEnd(t *testing.T) {
 	_, expiring := w.asked(`{"n":1}`)
 	granted, late := w.asked(`{"n":2}`)
 	w.ok(w.settle("carl", late, events.Granted))
-	w.now = w.now.Add(w.State().Settings().ApprovalExpires)
+	w.Now = w.Now.Add(w.State().Settings().ApprovalExpires)
 	// The moment itself is too late. Whoever meets it first has the relay record it.
 	_, err := w.settle("carl", expiring, events.Granted)
 	if got := outcome(err); got != "APPROVAL_ENDED" {
@@ -229,7 +229,7 @@ func TestDenialsAreRecordedUpToARate(t *testing.T) {
 	w.refused("DENIALS_LIMITED", deny)
 	// Others are not touched by it.
 	w.ok(w.AskGate(w.ctx(), as("carl"), commands.AskGate{Action: "no.rule"}))
-	w.now = w.now.Add(time.Minute)
+	w.Now = w.Now.Add(time.Minute)
 	w.ok(deny())
 }
 
@@ -250,7 +250,7 @@ func TestApprovalsAreOpenedUpToARate(t *testing.T) {
 	w.refused("APPROVALS_LIMITED", ask("ana"))
 	w.refused("APPROVALS_LIMITED", ask("ana.bot")) // the same root
 	w.ok(ask("bo")())
-	w.now = w.now.Add(time.Minute)
+	w.Now = w.Now.Add(time.Minute)
 	w.ok(ask("ana.bot")())
 }
 
@@ -284,7 +284,7 @@ func TestFleetLimitSparesTheFair(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	w.now = w.now.Add(time.Minute)
+	w.Now = w.Now.Add(time.Minute)
 }
 
 // A puppet of a puppet is a puppet: whoever goes back to the requester, however

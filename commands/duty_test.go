@@ -56,11 +56,10 @@ func twoRelays(t *testing.T) (w *world, b *commands.Ledger, ears [2]*ear) {
 	w.people()
 	var sky air
 	ears = [2]*ear{{air: &sky}, {air: &sky}}
-	b = commands.New(w.Log(), w.State(), commands.Random{ID: func() string {
-		w.ids += 1000
-		return time.Now().Format("b-150405.000000000") + string(rune('a'+w.ids%26))
-	},
-		Bytes: func(p []byte) { w.ids++; clear(p); p[0], p[1], p[2] = 'b', byte(w.ids), byte(w.ids>>8) }})
+	b = commands.New(w.Log(), w.State(), commands.Random{
+		ID:    func() string { w.ids++; return fmt.Sprint("b-", w.ids) },
+		Bytes: func(p []byte) { w.ids++; clear(p); p[0], p[1], p[2] = 'b', byte(w.ids), byte(w.ids>>8) },
+	})
 	w.Share("a", ears[0], nil)
 	b.Share("b", ears[1], nil)
 	return w, b, ears
@@ -133,7 +132,7 @@ func TestDutyLapsesWhatNobodyHears(t *testing.T) {
 		// Claimed at b, heard of at b, and a, which has the duty, knows.
 		tk, n := claim()
 		for range 6 {
-			w.now = w.now.Add(lease / 2)
+			w.Now = w.Now.Add(lease / 2)
 			if _, err := b.Heartbeat(w.ctx(), as("m1"), tk.ID, n); err != nil {
 				t.Fatal(err)
 			}
@@ -146,17 +145,17 @@ func TestDutyLapsesWhatNobodyHears(t *testing.T) {
 		keep(t, b)
 		ears[0].dead = true
 		time.Sleep(6 * time.Second)
-		w.now = w.now.Add(lease)
+		w.Now = w.Now.Add(lease)
 		keep(t, b)
 		if got := w.reload(tk).Legs[0].Status; !b.OnDuty() || got != projections.LegClaimed {
 			t.Fatalf("b has the duty: %t; the leg is %s", b.OnDuty(), got)
 		}
 		// a does not know yet that it has the duty no more, and may not use it.
-		w.now = w.now.Add(lease / 2)
+		w.Now = w.Now.Add(lease / 2)
 		if err := w.Sweep(w.ctx()); err != nil {
 			t.Fatal(err)
 		}
-		w.now = w.now.Add(lease)
+		w.Now = w.Now.Add(lease)
 		keep(t, b)
 		if got := w.reload(tk); got.Verdict != events.VerdictLost {
 			t.Fatalf("nobody heard of it, and the verdict is %q", got.Verdict)
@@ -168,7 +167,7 @@ func TestDutyLapsesWhatNobodyHears(t *testing.T) {
 		// The channel fails for longer than a lease: what others heard could not be told.
 		tk, n = claim()
 		ears[0].dead, ears[1].dead = true, true
-		w.now = w.now.Add(2 * lease)
+		w.Now = w.Now.Add(2 * lease)
 		if err := b.KeepDuty(w.ctx()); err == nil {
 			t.Fatal("a dead channel is no error")
 		}

@@ -10,6 +10,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/events"
 	"fleetledger/projections"
+	"fleetledger/testing/smallfleet"
 )
 
 // reluctant is a log whose engine cannot erase, or cannot scrub just now.
@@ -36,10 +37,10 @@ func (w *world) ext(id string) {
 // over is the same ledger over another log.
 func (w *world) over(l *reluctant) *world {
 	l.Log = w.Log()
-	return &world{Ledger: commands.New(l, w.State(), commands.Random{
+	return &world{Fleet: &smallfleet.Fleet{Ledger: commands.New(l, w.State(), commands.Random{
 		ID:    func() string { w.ids++; return "over-" + events.SumHash(string(rune(w.ids))).String()[:8] },
 		Bytes: func(b []byte) { clear(b) },
-	}), t: w.t}
+	})}, t: w.t}
 }
 
 func TestEngineThatCannotErase(t *testing.T) {
@@ -91,14 +92,14 @@ func TestErasedTask(t *testing.T) {
 	report := func(attempt int) commands.Result {
 		t.Helper()
 		return w.ok(w.ReportAttempt(w.ctx(), as("m1"), commands.ReportAttempt{TaskID: task.ID, Attempt: attempt,
-			Envelope: events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: w.now, EndedAt: w.now, Machine: "m1"}}))
+			Envelope: events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: w.Now, EndedAt: w.Now, Machine: "m1"}}))
 	}
 	claim := func() {
 		t.Helper()
 		w.ok(w.ClaimTask(w.ctx(), as("m1"), commands.ClaimTask{TaskID: task.ID, Machine: "m1"}))
 	}
 	claim()
-	w.now = w.now.Add(w.State().Settings().Lease())
+	w.Now = w.Now.Add(w.State().Settings().Lease())
 	if err := w.Sweep(w.ctx()); err != nil {
 		t.Fatal(err)
 	}

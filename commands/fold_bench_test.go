@@ -17,7 +17,7 @@ func BenchmarkFold(b *testing.B) {
 		tk := w.taskOf(w.submit("ana", "go", "test", "./..."))
 		w.ok(w.report(tk, "m1", w.claim(tk, "m1"), w.envelope("m1", 0, "ok")))
 		w.ok(w.AskGate(w.ctx(), as("ana"), commands.AskGate{Action: "task.submit.m1"}))
-		w.now = w.now.Add(1e10)
+		w.Now = w.Now.Add(1e10)
 	}
 	for r, err := range w.Log().ReadAll(w.ctx(), 0) {
 		if err != nil {

@@ -23,7 +23,7 @@ func TestStateHoldsOnlyWhatIsOpen(t *testing.T) {
 		if i == rounds/10 {
 			end[0] = int(w.Log().Durable())
 		}
-		w.now = w.now.Add(1e10)
+		w.Now = w.Now.Add(1e10)
 	}
 	end[1] = int(w.Log().Durable())
 	var records []events.Record

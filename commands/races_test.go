@@ -103,7 +103,7 @@ func TestGrantsRaceSweeps(t *testing.T) {
 		if got["APPROVAL_ENDED"] != 11 {
 			t.Fatalf("got %v", got)
 		}
-		w.now = w.now.Add(w.State().Settings().ApprovalExpires)
+		w.Now = w.Now.Add(w.State().Settings().ApprovalExpires)
 		if err := w.Sweep(w.ctx()); err != nil {
 			t.Fatal(err)
 		}

@@ -214,7 +214,7 @@ func TestLeases(t *testing.T) {
 	first := w.claim(tk, "m1")
 	// A task runs for hours as long as it is heard of.
 	for range 10 {
-		w.now = w.now.Add(lease / 2)
+		w.Now = w.Now.Add(lease / 2)
 		if _, err := w.Heartbeat(w.ctx(), as("m1"), tk.ID, first); err != nil {
 			t.Fatal(err)
 		}
@@ -225,7 +225,7 @@ func TestLeases(t *testing.T) {
 	if got := w.reload(tk).Legs[0].Status; got != projections.LegClaimed {
 		t.Fatalf("the leg is %s", got)
 	}
-	w.now = w.now.Add(lease)
+	w.Now = w.Now.Add(lease)
 	if err := w.Sweep(w.ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestLeases(t *testing.T) {
 	if got := kindsOf(late); got != "task.reported" {
 		t.Errorf("a late report gave %s", got)
 	}
-	w.now = w.now.Add(lease)
+	w.Now = w.Now.Add(lease)
 	if err := w.Sweep(w.ctx()); err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestRestartRenewsLeases(t *testing.T) {
 	tk := w.taskOf(w.submit("ana", "go"))
 	w.claim(tk, "m1")
 	lease := w.State().Settings().Lease()
-	w.now = w.now.Add(lease)
+	w.Now = w.Now.Add(lease)
 	restarted := commands.New(w.Log(), w.State(), commands.Random{
 		ID: func() string { w.ids++; return strings.Repeat("r", int(w.ids%100)) }, Bytes: func(b []byte) { clear(b) },
 	})
@@ -452,7 +452,7 @@ func TestStateIsBoundedByOpenWork(t *testing.T) {
 		w.ok(w.report(tk, "m1", w.claim(tk, "m1"), w.envelope("m1", 0, "done")))
 		r := w.ok(w.SubmitTask(w.ctx(), as("ana"), task([]string{"ls"}, "m2")))
 		w.ok(w.settle("carl", first[events.ApprovalRequested](w, r).ApprovalID, events.Refused))
-		w.now = w.now.Add(2 * time.Minute)
+		w.Now = w.Now.Add(2 * time.Minute)
 	}
 	round()
 	items, bytes := size()

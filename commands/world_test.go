@@ -2,9 +2,7 @@ package commands_test
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -13,41 +11,21 @@ import (
 	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/events"
-	"fleetledger/events/memlog"
 	"fleetledger/projections"
+	"fleetledger/testing/smallfleet"
 )
 
-// world is a founded fleet in memory whose time stands still unless moved and
-// whose ids count up. When its test ends, the whole log is audited: whatever a
+// world is a fleet of which the whole log is audited when its test ends: whatever a
 // test did, every decision of it must come out the same again.
 type world struct {
-	*commands.Ledger
+	*smallfleet.Fleet
 	t   testing.TB
-	now time.Time
-	ids uint64
+	ids uint64 // of what a test makes itself
 }
 
 func newWorld(t testing.TB) *world {
-	w := &world{t: t, now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-	state := projections.NewState()
-	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: func() time.Time { return w.now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Ledger = commands.New(log, state, commands.Random{
-		ID: func() string {
-			w.ids++
-			return fmt.Sprintf("00000000-0000-7000-8000-%012d", w.ids)
-		},
-		Bytes: func(b []byte) {
-			w.ids++
-			clear(b)
-			binary.BigEndian.PutUint64(b, w.ids)
-		},
-	})
-	if _, err := w.Found(context.Background(), "default"); err != nil {
-		t.Fatal(err)
-	}
+	w := &world{Fleet: smallfleet.New(t), t: t}
+	log := w.Log()
 	t.Cleanup(func() {
 		report, err := audit.Run(context.Background(), events.ReadStored(context.Background(), log, 0), audit.Options{Live: w.Ledger})
 		if err != nil {
@@ -63,7 +41,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-func as(actor string) commands.Caller { return commands.Caller{Actor: actor} }
+func as(actor string) commands.Caller { return smallfleet.As(actor) }
 
 func (c *world) ctx() context.Context { return context.Background() }
 
@@ -92,7 +70,7 @@ func (w *world) refused(code string, do func() (commands.Result, error)) *comman
 	return r
 }
 
-func level(n events.Level) *events.Level { return &n }
+func level(n events.Level) *events.Level { return smallfleet.Level(n) }
 
 func (w *world) register(by, id string, kind events.ActorKind, l events.Level, scopes ...string) {
 	w.t.Helper()
@@ -184,7 +162,7 @@ func (w *world) claim(t *projections.Task, machine string) int {
 
 func (w *world) envelope(machine string, exit int, stdout string) events.Envelope {
 	return events.Envelope{
-		Outcome: events.Exited, ExitCode: &exit, StartedAt: w.now, EndedAt: w.now.Add(time.Second), ElapsedMS: 1000,
+		Outcome: events.Exited, ExitCode: &exit, StartedAt: w.Now, EndedAt: w.Now.Add(time.Second), ElapsedMS: 1000,
 		Stdout: events.Output{Bytes: int64(len(stdout)), SHA256: events.SumHash(stdout), Tail: stdout}, Machine: machine,
 	}
 }

@@ -15,7 +15,7 @@ import (
 
 func TestSoundLogPasses(t *testing.T) {
 	f := newFleet(t)
-	report, err := audit.Run(context.Background(), seq(f.records), audit.Options{Live: f.ledger})
+	report, err := audit.Run(context.Background(), seq(f.records), audit.Options{Live: f.Ledger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,21 +136,21 @@ func TestUnreadableEventIsNamedAndTheRestIsRead(t *testing.T) {
 func TestLiveProjectionThatDiffersIsFound(t *testing.T) {
 	f := newFleet(t)
 	other := newFleet(t)
-	if _, err := other.ledger.ChangeActor(context.Background(), commands.Caller{Actor: "root"}, commands.ChangeActor{ID: "ana", AddScopes: []string{"zz"}}); err != nil {
+	if _, err := other.ChangeActor(context.Background(), commands.Caller{Actor: "root"}, commands.ChangeActor{ID: "ana", AddScopes: []string{"zz"}}); err != nil {
 		t.Fatal(err)
 	}
 	// The log of one fleet beside the state of the other, at the same position.
 	records := f.records
-	if _, err := f.ledger.ChangeActor(context.Background(), commands.Caller{Actor: "root"}, commands.ChangeActor{ID: "ana", AddScopes: []string{"yy"}}); err != nil {
+	if _, err := f.ChangeActor(context.Background(), commands.Caller{Actor: "root"}, commands.ChangeActor{ID: "ana", AddScopes: []string{"yy"}}); err != nil {
 		t.Fatal(err)
 	}
-	for r, err := range f.ledger.Log().ReadAll(context.Background(), events.Position(len(records))) {
+	for r, err := range f.Log().ReadAll(context.Background(), events.Position(len(records))) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		records = append(records, r)
 	}
-	report, err := audit.Run(context.Background(), seq(records), audit.Options{Live: other.ledger})
+	report, err := audit.Run(context.Background(), seq(records), audit.Options{Live: other.Ledger})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +175,7 @@ func TestSourceReusesItsBytes(t *testing.T) {
 				return
 			}
 		}
-	}, audit.Options{Live: f.ledger})
+	}, audit.Options{Live: f.Ledger})
 	if err != nil || !report.OK || report.Events != len(f.records) || report.ProjectionsCompared == 0 {
 		t.Errorf("got %+v, error %v", report, err)
 	}

@@ -3,7 +3,6 @@ package audit_test
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"iter"
 	"slices"
 	"strings"
@@ -11,35 +10,28 @@ import (
 
 	"fleetledger/commands/audit"
 	"fleetledger/events"
-	"fleetledger/events/memlog"
 	"fleetledger/events/seal"
+	"fleetledger/testing/smallfleet"
 )
 
 // sign makes the key of this origin, records it, and signs the log as it is then.
 func (f *fleet) sign(t *testing.T, name string) (signed []byte) {
 	t.Helper()
-	seed := sha256.Sum256([]byte(name))
-	key, err := seal.NewKey(bytes.NewReader(append(seed[:], seed[:]...)), "ledger.test/default")
+	key := smallfleet.NewKey(t, name)
+	if err := f.AddKey(t.Context(), key.Verifier()); err != nil {
+		t.Fatal(err)
+	}
+	signed = f.signedBy(t, key)
+	f.read()
+	return signed
+}
+
+// signedBy signs what the log is now with a key, whatever the log says of it.
+func (f *fleet) signedBy(t *testing.T, key *seal.Key) []byte {
+	t.Helper()
+	signed, err := smallfleet.NewSealer(t, f.Memory(), nil, key).Checkpoint()
 	if err != nil {
 		t.Fatal(err)
-	}
-	if err := f.ledger.AddKey(context.Background(), key.Verifier()); err != nil {
-		t.Fatal(err)
-	}
-	log := f.ledger.Log().(*memlog.Log)
-	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if signed, err = s.Checkpoint(); err != nil {
-		t.Fatal(err)
-	}
-	f.records = f.records[:0:0]
-	for r, err := range log.ReadAll(context.Background(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.records = append(f.records, r)
 	}
 	return signed
 }
@@ -52,7 +44,7 @@ func TestCheckpoints(t *testing.T) {
 		t.Fatalf("%d events were recorded for a key", got)
 	}
 	second := f.sign(t, "second") // another key of the same log
-	if err := f.ledger.AddKey(context.Background(), "made-up+00000000+AA=="); err == nil {
+	if err := f.AddKey(context.Background(), "made-up+00000000+AA=="); err == nil {
 		t.Error("what is no key was recorded")
 	}
 	at := events.Position(len(f.records))
@@ -115,19 +107,5 @@ func signedOver(t *testing.T, records []events.Record) []byte {
 	if len(f.records) != len(records) || f.records[len(records)-1].LeafHash != records[len(records)-1].LeafHash {
 		t.Fatal("two fleets differ")
 	}
-	log := f.ledger.Log().(*memlog.Log)
-	seed := sha256.Sum256([]byte("stranger"))
-	key, err := seal.NewKey(bytes.NewReader(append(seed[:], seed[:]...)), "ledger.test/default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := s.Checkpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signed
+	return f.signedBy(t, smallfleet.NewKey(t, "stranger"))
 }

@@ -9,6 +9,7 @@ import (
 	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/events"
+	"fleetledger/testing/smallfleet"
 )
 
 // erasedFleet is a fleet of which some payloads were erased, and whose heads were
@@ -19,26 +20,20 @@ func erasedFleet(t *testing.T) fleet {
 	ctx := context.Background()
 	root := func() {
 		t.Helper()
-		if err := f.ledger.RootHeads(ctx); err != nil {
+		if err := f.RootHeads(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
 	root()
 	for _, kind := range []events.Kind{"conclusion.recorded", "task.submitted", "task.reported", "memory.recorded", "memory.consolidated", "section.revised", "block.accepted", "block.published", "ext.note"} {
 		i := slices.IndexFunc(f.records, func(r events.Record) bool { return r.Header.Type == kind })
-		if _, err := f.ledger.ErasePayload(ctx, commands.Caller{Actor: "root"}, commands.ErasePayload{EventID: f.records[i].Header.ID, Reason: "leaked"}); err != nil {
+		if _, err := f.ErasePayload(ctx, commands.Caller{Actor: "root"}, commands.ErasePayload{EventID: f.records[i].Header.ID, Reason: "leaked"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	root()
 	root() // nothing but a root was recorded since
-	f.records = nil
-	for r, err := range f.ledger.Log().ReadAll(ctx, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.records = append(f.records, r)
-	}
+	f.read()
 	return f
 }
 
@@ -68,22 +63,13 @@ func (f fleet) replaced(t *testing.T, i int, e events.Event) []events.Record {
 
 func (f fleet) find(t *testing.T, kind events.Kind, nth int) int {
 	t.Helper()
-	for i, r := range f.records {
-		if r.Header.Type == kind {
-			if nth == 0 {
-				return i
-			}
-			nth--
-		}
-	}
-	t.Fatalf("no %s", kind)
-	return 0
+	return smallfleet.Find(t, f.records, kind, nth)
 }
 
 func TestErasedLogPasses(t *testing.T) {
 	f := erasedFleet(t)
 	whole := run(t, newFleet(t).records)
-	report, err := audit.Run(context.Background(), seq(f.records), audit.Options{Live: f.ledger})
+	report, err := audit.Run(context.Background(), seq(f.records), audit.Options{Live: f.Ledger})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,59 +2,31 @@ package audit_test
 
 import (
 	"context"
-	"encoding/binary"
-	"fmt"
 	"iter"
 	"testing"
-	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/events"
-	"fleetledger/events/memlog"
 	"fleetledger/projections"
+	"fleetledger/testing/smallfleet"
 )
 
 // fleet is a log in which each kind of decision was made once.
 type fleet struct {
-	ledger  *commands.Ledger
-	records []events.Record
+	*smallfleet.Fleet
+	records []events.Record // as they were read last
 }
+
+func (f *fleet) read() { f.records = f.All() }
 
 func newFleet(t *testing.T) fleet {
 	t.Helper()
-	ctx := context.Background()
-	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	state := projections.NewState()
-	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := uint64(0)
-	l := commands.New(log, state, commands.Random{
-		ID:    func() string { n++; return fmt.Sprintf("00000000-0000-7000-8000-%012d", n) },
-		Bytes: func(b []byte) { n++; clear(b); binary.BigEndian.PutUint64(b, n) },
-	})
-	var last commands.Result
-	do := func(r commands.Result, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		last = r
-	}
-	as := func(id string) commands.Caller { return commands.Caller{Actor: id} }
-	level := func(n events.Level) *events.Level { return &n }
-	approval := func() string {
-		rec, ok := last.Has("approval.requested")
-		if !ok {
-			t.Fatal("no approval was asked for")
-		}
-		return rec.Header.ID
-	}
-	do(l.Found(ctx, "default"))
+	ctx := t.Context()
+	f := smallfleet.New(t)
+	l, do, as, level, approval := f.Ledger, f.Do, smallfleet.As, smallfleet.Level, f.Asked
 	for _, a := range []commands.RegisterActor{
 		{ID: "ana", Kind: events.Human, AuthorityLevel: level(20)},
 		{ID: "carl", Kind: events.Human, AuthorityLevel: level(60)},
@@ -72,7 +44,7 @@ func newFleet(t *testing.T) fleet {
 
 	// A question, granted and spent; a denial; a command that its approval lets in.
 	do(l.AskGate(ctx, as("ana"), commands.AskGate{Action: "deploy.prod", Command: jsontext.Value(`{"v":1}`), RequestApproval: true}))
-	gate, _ := last.Has("gate.decided")
+	gate, _ := f.Last.Has("gate.decided")
 	id := approval()
 	do(l.SettleApproval(ctx, as("carl"), commands.SettleApproval{ApprovalID: id, Outcome: events.Granted}))
 	do(l.SpendGate(ctx, as("ana"), commands.SpendGate{GateID: gate.Header.ID, Command: jsontext.Value(`{"v":1}`)}))
@@ -85,7 +57,7 @@ func newFleet(t *testing.T) fleet {
 
 	// An approval that expires, one that is withdrawn.
 	do(l.AskGate(ctx, as("ana"), commands.AskGate{Action: "deploy.prod", RequestApproval: true}))
-	now = now.Add(state.Settings().ApprovalExpires)
+	f.Now = f.Now.Add(l.State().Settings().ApprovalExpires)
 	if err := l.Sweep(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -99,26 +71,26 @@ func newFleet(t *testing.T) fleet {
 	task := tasks[0].ID
 	do(l.SettleApproval(ctx, as("carl"), commands.SettleApproval{ApprovalID: approval(), Outcome: events.Granted}))
 	do(l.ClaimTask(ctx, as("m1"), commands.ClaimTask{TaskID: task, Machine: "m1"}))
-	now = now.Add(state.Settings().Lease())
+	f.Now = f.Now.Add(l.State().Settings().Lease())
 	if err := l.Sweep(ctx); err != nil {
 		t.Fatal(err)
 	}
 	do(l.ClaimTask(ctx, as("m1"), commands.ClaimTask{TaskID: task, Machine: "m1"}))
 	code := 1
-	envelope := events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: now, EndedAt: now, Machine: "m1"}
+	envelope := events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: f.Now, EndedAt: f.Now, Machine: "m1"}
 	do(l.ReportAttempt(ctx, as("m1"), commands.ReportAttempt{TaskID: task, Attempt: 2, Envelope: envelope}))
 	do(l.Conclude(ctx, as("ana"), commands.Conclude{About: &events.About{TaskID: task}, Text: "a real fault"}))
 	do(l.SubmitTask(ctx, as("carl"), submit))
 	do(l.CancelTask(ctx, as("carl"), commands.CancelTask{TaskID: l.State().OpenTasks()[0].ID}))
 	do(l.RecordMemory(ctx, as("m1"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: envelope, Argv: []string{"ls"}}}))
-	recorded := last.Records[0].Header.ID
+	recorded := f.Last.Records[0].Header.ID
 	hashOnly, tails := projections.HashOnly, projections.Tails
 	do(l.ChangeSettings(ctx, as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{Output: &hashOnly}}))
 	do(l.RecordMemory(ctx, as("m1"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: envelope, Argv: []string{"ls"}}}))
 	do(l.ChangeSettings(ctx, as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{Output: &tails}}))
 	consolidate := func(by string, c commands.Consolidate) string {
 		do(l.Consolidate(ctx, as(by), c))
-		return last.Records[0].Header.ID
+		return f.Last.Records[0].Header.ID
 	}
 	consolidate("ana", commands.Consolidate{Text: "it lists", Records: []string{recorded}})
 	mine := consolidate("ana", commands.Consolidate{Text: "enough of it", Records: []string{recorded}, Forgets: &events.Forgetting{Cited: true}})
@@ -126,7 +98,7 @@ func newFleet(t *testing.T) fleet {
 	consolidate("ana", commands.Consolidate{Text: "again", Recalls: mine})
 	consolidate("olga", commands.Consolidate{Text: "again", Recalls: all})
 	do(l.AskGate(ctx, as("carl"), commands.AskGate{Action: "task.submit.carl", Command: jsontext.Value(`{"argv":["ls"]}`)}))
-	asked, _ := last.Has("gate.decided")
+	asked, _ := f.Last.Has("gate.decided")
 	here := envelope
 	here.Machine = "carl"
 	do(l.RecordMemory(ctx, as("carl"), commands.RecordMemory{Record: events.MemoryRecord{Envelope: here, Argv: []string{"ls"}, Gate: events.GateAllowed, GateID: asked.Header.ID}}))
@@ -140,7 +112,7 @@ func newFleet(t *testing.T) fleet {
 	do(l.RetireSection(ctx, as("carl"), commands.RetireSection{Slug: "vet"}))
 	publish := func(by string, parents []events.Hash, fields map[string]string) events.Hash {
 		do(l.PublishBlock(ctx, as(by), commands.PublishBlock{Fields: fields, Parents: parents}))
-		hash, _ := events.BlockOfStream(last.Records[0].Header.Stream)
+		hash, _ := events.BlockOfStream(f.Last.Records[0].Header.Stream)
 		return hash
 	}
 	do(l.WriteRule(ctx, as("root"), commands.WriteRule{Rule: events.Rule{Action: "memory.accept.mood", MinLevel: level(50)}}))
@@ -149,17 +121,10 @@ func newFleet(t *testing.T) fleet {
 	do(l.AcceptBlock(ctx, as("olga"), commands.AcceptBlock{Hash: block}))
 	do(l.AcceptBlock(ctx, as("ana"), commands.AcceptBlock{Hash: answer, Narrow: events.Narrowing{Refuse: []string{"mood"}}}))
 	do(l.PairMachine(ctx, as("olga"), commands.PairMachine{ID: "m3", AuthorityLevel: level(5)}))
-	do(l.RedeemPairing(ctx, as("m3"), commands.RedeemPairing{Code: last.Secret, PublicKey: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}))
+	do(l.RedeemPairing(ctx, as("m3"), commands.RedeemPairing{Code: f.Last.Secret, PublicKey: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}))
 	do(l.AppendExt(ctx, as("ana"), []commands.ExtEvent{{ID: "x1", Type: "ext.note", Stream: "ext-a", Body: events.Ext{Source: "/t", Data: jsontext.Value(`{"a":1}`)}}}))
 
-	f := fleet{ledger: l}
-	for r, err := range log.ReadAll(ctx, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.records = append(f.records, r)
-	}
-	return f
+	return fleet{f, f.All()}
 }
 
 func seq(records []events.Record) iter.Seq2[events.Stored, error] {

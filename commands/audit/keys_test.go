@@ -1,10 +1,8 @@
 package audit_test
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"errors"
 	"slices"
 	"strings"
@@ -13,8 +11,8 @@ import (
 	"fleetledger/commands"
 	"fleetledger/commands/audit"
 	"fleetledger/events"
-	"fleetledger/events/memlog"
 	"fleetledger/events/seal"
+	"fleetledger/testing/smallfleet"
 )
 
 // rotated is a fleet whose log is signed by one key, then by two, then by the second.
@@ -29,36 +27,28 @@ type rotated struct {
 func newRotated(t *testing.T) *rotated {
 	t.Helper()
 	f := &rotated{fleet: newFleet(t)}
-	seed := sha256.Sum256([]byte("old"))
-	key, err := seal.NewKey(bytes.NewReader(append(seed[:], seed[:]...)), "ledger.test/default")
-	if err != nil {
+	key := smallfleet.NewKey(t, "old")
+	ctx, root := t.Context(), smallfleet.As("root")
+	if err := f.AddKey(ctx, key.Verifier()); err != nil {
 		t.Fatal(err)
 	}
-	ctx, root := context.Background(), commands.Caller{Actor: "root"}
-	if err := f.ledger.AddKey(ctx, key.Verifier()); err != nil {
-		t.Fatal(err)
-	}
-	log := f.ledger.Log().(*memlog.Log)
-	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil },
-		KeepKeys: func(keys []*seal.Key) error { f.keys = keys; return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := smallfleet.NewSealer(t, f.Memory(), func(keys []*seal.Key) { f.keys = keys }, key)
+	var err error
 	f.oldKey, f.old = key, key.Verifier()
 	if f.first, err = s.Checkpoint(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.ledger.RetireKey(ctx, root, s, commands.RetireKey{ID: seal.RingKey{Verifier: f.old}.ID()}); refusal(err) != "KEY_LAST" {
+	if _, err := f.RetireKey(ctx, root, s, commands.RetireKey{ID: seal.RingKey{Verifier: f.old}.ID()}); refusal(err) != "KEY_LAST" {
 		t.Errorf("the only key was retired: %v", err)
 	}
-	if _, err := f.ledger.RotateKey(ctx, root, s, commands.RotateKey{Reason: "yearly"}); err != nil {
+	if _, err := f.RotateKey(ctx, root, s, commands.RotateKey{Reason: "yearly"}); err != nil {
 		t.Fatal(err)
 	}
 	if len(f.keys) != 2 || !slices.Equal(s.Verifiers(), []string{f.keys[0].Verifier(), f.keys[1].Verifier()}) {
 		t.Fatalf("%d keys are kept, %q sign", len(f.keys), s.Verifiers())
 	}
 	f.new = f.keys[1].Verifier()
-	if _, err := f.ledger.RotateKey(ctx, root, s, commands.RotateKey{}); refusal(err) != "KEY_OVERLAP" || len(f.keys) != 2 {
+	if _, err := f.RotateKey(ctx, root, s, commands.RotateKey{}); refusal(err) != "KEY_OVERLAP" || len(f.keys) != 2 {
 		t.Errorf("a third key: %v, %d are kept", err, len(f.keys))
 	}
 	both, err := s.Checkpoint()
@@ -70,7 +60,7 @@ func newRotated(t *testing.T) *rotated {
 			t.Errorf("while both are in force: %v", err)
 		}
 	}
-	if _, err := f.ledger.RetireKey(ctx, root, s, commands.RetireKey{ID: seal.RingKey{Verifier: f.old}.ID(), Reason: "replaced"}); err != nil {
+	if _, err := f.RetireKey(ctx, root, s, commands.RetireKey{ID: seal.RingKey{Verifier: f.old}.ID(), Reason: "replaced"}); err != nil {
 		t.Fatal(err)
 	}
 	if f.last, err = s.Checkpoint(); err != nil {
@@ -79,13 +69,7 @@ func newRotated(t *testing.T) *rotated {
 	if _, err := seal.VerifyCheckpoint(f.last, f.old); !errors.Is(err, seal.ErrNotSigned) || len(f.keys) != 1 {
 		t.Errorf("the retired key signs: %v; %d keys are kept", err, len(f.keys))
 	}
-	f.records = f.records[:0:0]
-	for r, err := range log.ReadAll(ctx, 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		f.records = append(f.records, r)
-	}
+	f.read()
 	return f
 }
 
@@ -95,21 +79,6 @@ func refusal(err error) string {
 		return r.Code
 	}
 	return ""
-}
-
-// by signs what the log is now with a key, whatever the log says of it.
-func (f *rotated) by(t *testing.T, key *seal.Key) []byte {
-	t.Helper()
-	log := f.ledger.Log().(*memlog.Log)
-	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	signed, err := s.Checkpoint()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return signed
 }
 
 // TestKeysAreFollowed: whoever has only the first key learns of the second from what
@@ -141,7 +110,7 @@ func TestKeysAreFollowed(t *testing.T) {
 		"the old key, late":     {f.records, [][]byte{f.last}, []string{f.old}, 2, ""},
 		"the new key":           {f.records, [][]byte{f.last}, []string{f.new}, 2, ""},
 		"a stranger's key":      {f.records, [][]byte{f.last}, []string{stranger.Verifier()}, 0, "names none of the keys"},
-		"past the retirement":   {f.records, [][]byte{f.by(t, f.oldKey)}, nil, 1, "had been retired by then"},
+		"past the retirement":   {f.records, [][]byte{f.signedBy(t, f.oldKey)}, nil, 1, "had been retired by then"},
 		"another last one":      {withoutLast, nil, nil, 0, "the last checkpoint of the key"},
 		"a log that is another": {other.records, [][]byte{f.first}, []string{f.old}, 0, "names none of the keys"},
 	} {

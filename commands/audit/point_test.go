@@ -71,7 +71,7 @@ func beginning(t *testing.T, records []events.Record, n int) *audit.Point {
 func TestGoOn(t *testing.T) {
 	f := newRotated(t).fleet
 	rooted := func() {
-		if err := f.ledger.RootHeads(context.Background()); err != nil {
+		if err := f.RootHeads(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -292,12 +292,12 @@ func TestKeptNowAndThen(t *testing.T) {
 		for j := range list {
 			list[j] = commands.ExtEvent{ID: fmt.Sprintf("many-%d-%d", i, j), Type: "ext.note", Stream: "ext-many", Body: events.Ext{Source: "/t", Data: jsontext.Value(`{"a":1}`)}}
 		}
-		if _, err := f.ledger.AppendExt(t.Context(), commands.Caller{Actor: []string{"ana", "carl"}[i%2]}, list); err != nil {
+		if _, err := f.AppendExt(t.Context(), commands.Caller{Actor: []string{"ana", "carl"}[i%2]}, list); err != nil {
 			t.Fatal(err)
 		}
 	}
 	f.records = nil
-	for r, err := range f.ledger.Log().ReadAll(t.Context(), 0) {
+	for r, err := range f.Log().ReadAll(t.Context(), 0) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -37,32 +37,32 @@ func TestWitnessed(t *testing.T) {
 	w1, w2, w3 := witnessstub.Offline("w.test/1"), witnessstub.Offline("w.test/2"), witnessstub.Offline("w.test/3")
 	first := cosigned(t, f.sign(t, "key"), w1, w2)
 	at1 := events.Position(len(f.records)) + 1
-	if err := f.ledger.RecordWitnessed(ctx, first); err != nil {
+	if err := f.RecordWitnessed(ctx, first); err != nil {
 		t.Fatal(err)
 	}
-	if f.ledger.ToWitness() {
+	if f.ToWitness() {
 		t.Error("a cosigned checkpoint is to be witnessed for its own sake")
 	}
 	f.sign(t, "second key")
-	if !f.ledger.ToWitness() {
+	if !f.ToWitness() {
 		t.Error("a key is not to be witnessed")
 	}
 	second := f.sign(t, "key") // of all that there is
 	size := uint64(len(f.records))
 	second = cosigned(t, second, w1)
 	for range 2 { // the second time there is nothing to record
-		if err := f.ledger.RecordWitnessed(ctx, second); err != nil {
+		if err := f.RecordWitnessed(ctx, second); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := f.ledger.RecordWitnessed(ctx, first); err != nil {
+	if err := f.RecordWitnessed(ctx, first); err != nil {
 		t.Fatal(err)
 	}
 	f.sign(t, "key")
 	if got := uint64(len(f.records)); got != size+1 {
 		t.Fatalf("%d events, not %d", got, size+1)
 	}
-	if got := f.ledger.State().Witnessed(); got.Size != int64(size) || got.Told != events.Position(size)+1 || got.Checkpoint != string(second) {
+	if got := f.State().Witnessed(); got.Size != int64(size) || got.Told != events.Position(size)+1 || got.Checkpoint != string(second) {
 		t.Errorf("the newest is %+v", got)
 	}
 
@@ -150,12 +150,12 @@ func TestWitnessed(t *testing.T) {
 // TestContradicted has nothing recorded while a witness contradicts.
 func TestContradicted(t *testing.T) {
 	f, ctx := newFleet(t), context.Background()
-	before := f.ledger.Log().Durable()
+	before := f.Log().Durable()
 	why := &commands.ContradictedError{Witness: "w.test/1", Known: 100, Size: 90}
-	f.ledger.Contradict(why)
-	_, err := f.ledger.RetireRule(ctx, commands.Caller{Actor: "root"}, commands.RetireRule{RuleID: f.ledger.State().Authority().Rules[0].ID})
-	if !errors.Is(err, why) || !errors.Is(f.ledger.Degraded(), why) || f.ledger.Log().Durable() != before {
-		t.Errorf("%v; %v", err, f.ledger.Degraded())
+	f.Contradict(why)
+	_, err := f.RetireRule(ctx, commands.Caller{Actor: "root"}, commands.RetireRule{RuleID: f.State().Authority().Rules[0].ID})
+	if !errors.Is(err, why) || !errors.Is(f.Degraded(), why) || f.Log().Durable() != before {
+		t.Errorf("%v; %v", err, f.Degraded())
 	}
 	for want, e := range map[string]*commands.ContradictedError{
 		"has cosigned 100 events of this log, and 90 are here: this is an older copy": why,
@@ -165,8 +165,8 @@ func TestContradicted(t *testing.T) {
 			t.Errorf("%v", e)
 		}
 	}
-	f.ledger.Contradict(nil)
-	if _, err := f.ledger.RetireRule(ctx, commands.Caller{Actor: "root"}, commands.RetireRule{RuleID: f.ledger.State().Authority().Rules[0].ID}); err != nil || f.ledger.Degraded() != nil {
-		t.Errorf("%v; %v", err, f.ledger.Degraded())
+	f.Contradict(nil)
+	if _, err := f.RetireRule(ctx, commands.Caller{Actor: "root"}, commands.RetireRule{RuleID: f.State().Authority().Rules[0].ID}); err != nil || f.Degraded() != nil {
+		t.Errorf("%v; %v", err, f.Degraded())
 	}
 }

@@ -3,8 +3,6 @@ package witness
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -18,57 +16,34 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
-	"fleetledger/events/memlog"
 	"fleetledger/events/seal"
-	"fleetledger/projections"
+	"fleetledger/testing/smallfleet"
 	"fleetledger/testing/witnessstub"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const origin = "ledger.test/default"
+const origin = smallfleet.Origin
 
-// fleet is a log that is the same each time that the same is done to it.
+// fleet is one whose log is signed.
 type fleet struct {
-	*commands.Ledger
+	*smallfleet.Fleet
 	sealer *seal.Sealer
 	key    string
 }
 
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	state := projections.NewState()
-	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: func() time.Time { return now }})
-	if err != nil {
+	f, key := smallfleet.New(t), smallfleet.NewKey(t, "key")
+	if err := f.AddKey(t.Context(), key.Verifier()); err != nil {
 		t.Fatal(err)
 	}
-	n := uint64(0)
-	l := commands.New(log, state, commands.Random{
-		ID:    func() string { n++; return fmt.Sprintf("00000000-0000-7000-8000-%012d", n) },
-		Bytes: func(b []byte) { n++; clear(b); binary.BigEndian.PutUint64(b, n) },
-	})
-	if _, err := l.Found(t.Context(), "default"); err != nil {
-		t.Fatal(err)
-	}
-	seed := sha256.Sum256([]byte("key"))
-	key, err := seal.NewKey(bytes.NewReader(append(seed[:], seed[:]...)), origin)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := l.AddKey(t.Context(), key.Verifier()); err != nil {
-		t.Fatal(err)
-	}
-	return &fleet{l, s, key.Verifier()}
+	return &fleet{f, smallfleet.NewSealer(t, f.Memory(), nil, key), key.Verifier()}
 }
 
 // act records an event.
 func (f *fleet) act(text string) error {
-	_, err := f.Conclude(context.Background(), commands.Caller{Actor: "root"}, commands.Conclude{Text: text})
+	_, err := f.Conclude(context.Background(), smallfleet.As("root"), commands.Conclude{Text: text})
 	return err
 }
 

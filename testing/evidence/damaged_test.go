@@ -121,7 +121,7 @@ var damages = []struct {
 	}, reported},
 	{"another task", evidence.Foreign, func(_ testing.TB, l []line) []line { l[0]["task_id"] = "another"; return l }, nil},
 	{"another fleet", evidence.Foreign, func(_ testing.TB, l []line) []line { l[0]["fleet"] = "other"; return l }, nil},
-	{"another origin", evidence.Foreign, func(_ testing.TB, l []line) []line { l[0]["origin"] = "relay.test/other"; return l }, nil},
+	{"another origin", evidence.Foreign, func(_ testing.TB, l []line) []line { l[0]["origin"] = "ledger.test/other"; return l }, nil},
 	{"a larger checkpoint", audit.Checkpoint, func(_ testing.TB, l []line) []line {
 		parts := strings.Split(l[0]["checkpoint"].(string), "\n")
 		parts[1] += "0"

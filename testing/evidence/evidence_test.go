@@ -105,7 +105,7 @@ func TestGoodEvidence(t *testing.T) {
 		t.Errorf("established %q, not %q", r.Established, r.NotEstablished)
 	}
 	// Another key is of no harm, an unknown one of no use.
-	other := "relay.test/other+" + strings.SplitN(s.key, "+", 3)[1]
+	other := "ledger.test/other+" + strings.SplitN(s.key, "+", 3)[1]
 	if _, err := evidence.Verify(file, nil, other); err != nil {
 		t.Error(err)
 	}

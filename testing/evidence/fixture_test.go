@@ -4,8 +4,6 @@ package evidence_test
 
 import (
 	"bytes"
-	"encoding/binary"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -17,7 +15,7 @@ import (
 	"fleetledger/events"
 	"fleetledger/events/memlog"
 	"fleetledger/events/seal"
-	"fleetledger/projections"
+	"fleetledger/testing/smallfleet"
 )
 
 // sealed is a log with its key, and the task that its evidence is asked for.
@@ -29,8 +27,6 @@ type sealed struct {
 	task   string
 }
 
-func level(n events.Level) *events.Level { return &n }
-
 // newLog makes a log in which a task of ana's waited for carl, was claimed twice and
 // reported. A rule was written with leave of another, settings were changed. At its end
 // the heads of its streams are rooted, and something else comes after that.
@@ -38,7 +34,7 @@ func newLog(t testing.TB) sealed {
 	t.Helper()
 	s := unrootedLog(t)
 	s.root(t)
-	if _, err := s.ledger.RegisterActor(t.Context(), commands.Caller{Actor: "root"}, commands.RegisterActor{ID: "later", Kind: events.Human, AuthorityLevel: level(20)}); err != nil {
+	if _, err := s.ledger.RegisterActor(t.Context(), smallfleet.As("root"), commands.RegisterActor{ID: "later", Kind: events.Human, AuthorityLevel: smallfleet.Level(20)}); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -54,58 +50,20 @@ func (s sealed) root(t testing.TB) {
 // erase erases the payload of the nth event, from 0, of a kind.
 func (s sealed) erase(t testing.TB, kind events.Kind, nth int) events.Position {
 	t.Helper()
-	for r, err := range s.log.ReadAll(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Header.Type != kind {
-			continue
-		}
-		if nth == 0 {
-			if _, err := s.ledger.ErasePayload(t.Context(), commands.Caller{Actor: "root"}, commands.ErasePayload{EventID: r.Header.ID, Reason: "leaked"}); err != nil {
-				t.Fatal(err)
-			}
-			return r.Header.Position
-		}
-		nth--
+	records := smallfleet.Records(t, s.log)
+	h := records[smallfleet.Find(t, records, kind, nth)].Header
+	if _, err := s.ledger.ErasePayload(t.Context(), smallfleet.As("root"), commands.ErasePayload{EventID: h.ID, Reason: "leaked"}); err != nil {
+		t.Fatal(err)
 	}
-	t.Fatalf("there is no %s", kind)
-	return 0
+	return h.Position
 }
 
 // unrootedLog is newLog before the root.
 func unrootedLog(t testing.TB) sealed {
 	t.Helper()
 	ctx := t.Context()
-	now := time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)
-	state := projections.NewState()
-	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: func() time.Time { return now }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := uint64(0)
-	l := commands.New(log, state, commands.Random{
-		ID:    func() string { n++; return fmt.Sprintf("00000000-0000-7000-8000-%012d", n) },
-		Bytes: func(b []byte) { n++; clear(b); binary.BigEndian.PutUint64(b, n) },
-	})
-	var last commands.Result
-	do := func(r commands.Result, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-		last = r
-	}
-	as := func(id string) commands.Caller { return commands.Caller{Actor: id} }
-	approval := func() string {
-		t.Helper()
-		r, ok := last.Has("approval.requested")
-		if !ok {
-			t.Fatal("no approval was asked for")
-		}
-		return r.Header.ID
-	}
-	do(l.Found(ctx, "default"))
+	f := smallfleet.New(t)
+	l, do, as, level, approval := f.Ledger, f.Do, smallfleet.As, smallfleet.Level, f.Asked
 	for _, a := range []commands.RegisterActor{
 		{ID: "ana", Kind: events.Human, AuthorityLevel: level(20)},
 		{ID: "carl", Kind: events.Human, AuthorityLevel: level(60)},
@@ -123,10 +81,10 @@ func unrootedLog(t testing.TB) sealed {
 	do(l.ChangeSettings(ctx, as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{SeparationOfDuties: &separate}}))
 
 	do(l.SubmitTask(ctx, as("ana"), commands.SubmitTask{TaskCommand: events.TaskCommand{Argv: []string{"go", "vet"}, Targets: []string{"m1", "m2"}, Mode: events.Replicate, Attempts: 2}}))
-	task := state.OpenTasks()[0].ID
+	task := l.State().OpenTasks()[0].ID
 	do(l.SettleApproval(ctx, as("carl"), commands.SettleApproval{ApprovalID: approval(), Outcome: events.Granted}))
 	do(l.ClaimTask(ctx, as("m1"), commands.ClaimTask{TaskID: task, Machine: "m1"}))
-	now = now.Add(state.Settings().Lease())
+	f.Now = f.Now.Add(l.State().Settings().Lease())
 	if err := l.Sweep(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -134,13 +92,13 @@ func unrootedLog(t testing.TB) sealed {
 	do(l.ClaimTask(ctx, as("m2"), commands.ClaimTask{TaskID: task, Machine: "m2"}))
 	code := 0
 	for i, m := range []string{"m1", "m2"} {
-		e := events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: now, EndedAt: now, Machine: m,
+		e := events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: f.Now, EndedAt: f.Now, Machine: m,
 			Stdout: events.Output{Bytes: 4, SHA256: events.SumHash("out"), Tail: "é\"\n"}, Stderr: events.Output{SHA256: events.SumHash("err")}}
 		do(l.ReportAttempt(ctx, as(m), commands.ReportAttempt{TaskID: task, Attempt: 2 + i, Envelope: e}))
 	}
 	do(l.Conclude(ctx, as("ana"), commands.Conclude{About: &events.About{TaskID: task}, Text: "sound"}))
 	do(l.RegisterActor(ctx, as("root"), commands.RegisterActor{ID: "late", Kind: events.Human, AuthorityLevel: level(20)}))
-	s := seals(t, log, task)
+	s := seals(t, f.Memory(), task)
 	s.ledger = l
 	return s
 }
@@ -148,15 +106,8 @@ func unrootedLog(t testing.TB) sealed {
 // seals gives a log a key; the same each time.
 func seals(t testing.TB, log *memlog.Log, task string) sealed {
 	t.Helper()
-	key, err := seal.NewKey(bytes.NewReader(make([]byte, 64)), "relay.test/default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := seal.NewSealer(log, log, seal.Files{Keys: []*seal.Key{key}, Keep: func([]byte) error { return nil }})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sealed{log: log, sealer: s, key: key.Verifier(), task: task}
+	key := smallfleet.NewKey(t, "key")
+	return sealed{log: log, sealer: smallfleet.NewSealer(t, log, nil, key), key: key.Verifier(), task: task}
 }
 
 // forged is the log as somebody who holds its key could have made it: sound in every
@@ -184,10 +135,7 @@ func (s sealed) rewritten(t testing.TB, change func(r *events.Record) []byte) se
 	if err != nil {
 		t.Fatal(err)
 	}
-	for r, err := range s.log.ReadAll(t.Context(), 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, r := range smallfleet.Records(t, s.log) {
 		if r.Header.Type == (events.HeadsRooted{}).Kind() {
 			// Whoever holds the key roots the log as it is.
 			root, err := events.DecodeAs[events.HeadsRooted](r)

@@ -13,6 +13,7 @@ import (
 	"fleetledger/commands/evidence"
 	"fleetledger/events"
 	"fleetledger/events/seal"
+	"fleetledger/testing/smallfleet"
 )
 
 // Each row is a decision forged by somebody who holds the key: every hash and
@@ -20,98 +21,31 @@ import (
 // no decisions, says that it does not.
 func TestForgedDecisions(t *testing.T) {
 	s := newLog(t)
-	rows := []struct {
-		name  string
-		kind  events.Kind
-		nth   int
-		forge func(r *events.Record, e events.Event) events.Event
-	}{
-		{"another verdict", "task.settled", 0, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.TaskSettled)
-			x.Verdict = events.VerdictFailed
-			return x
-		}},
-		{"granted by the requester", "approval.settled", 1, func(r *events.Record, e events.Event) events.Event {
-			r.Header.Actor = "ana"
-			return e
-		}},
-		{"a grant without an evaluation", "approval.settled", 1, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.ApprovalSettled)
-			x.Evaluations = nil
-			return x
-		}},
-		{"an easier approval", "approval.requested", 1, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.ApprovalRequested)
-			x.RequiredLevel = 1
-			return x
-		}},
-		{"a gate that let it in", "gate.decided", 1, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.GateDecided)
-			x.Decision.Verdict, x.Decision.Decisive = events.Allow, nil
-			return x
-		}},
-		{"a gate without its rule", "gate.decided", 1, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.GateDecided)
-			x.Decision.Decisive = nil
-			return x
-		}},
-		{"a rule by leave of nobody", "rule.written", 20, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.RuleWritten)
-			x.Permit = nil
-			return x
-		}},
-		{"an approval spent for another command", "approval.spent", 0, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.ApprovalSpent)
-			x.CommandHash = events.SumHash("another")
-			return x
-		}},
-		{"a claim of another's", "task.claimed", 0, func(r *events.Record, e events.Event) events.Event {
-			r.Header.Actor = "m2"
-			return e
-		}},
-		{"a lapse said by a person", "lease.lapsed", 0, func(r *events.Record, e events.Event) events.Event {
-			r.Header.Actor = "ana"
-			return e
-		}},
-		{"a report said to be late", "task.reported", 0, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.TaskReported)
-			x.Late = true
-			return x
-		}},
-		{"an event that has no place there", "task.opened", 0, func(_ *events.Record, _ events.Event) events.Event {
-			return events.ApprovalSpent{}
-		}},
-		{"a setting by leave of nobody", "settings.changed", 0, func(_ *events.Record, e events.Event) events.Event {
-			x := e.(events.SettingsChanged)
-			x.Permit = nil
-			return x
-		}},
+	rows := []smallfleet.Forgery{
+		smallfleet.Forge("another verdict", "task.settled", 0, func(x *events.TaskSettled) { x.Verdict = events.VerdictFailed }),
+		smallfleet.ForgeActor("granted by the requester", "approval.settled", 1, "ana"),
+		smallfleet.Forge("a grant without an evaluation", "approval.settled", 1, func(x *events.ApprovalSettled) { x.Evaluations = nil }),
+		smallfleet.Forge("an easier approval", "approval.requested", 1, func(x *events.ApprovalRequested) { x.RequiredLevel = 1 }),
+		smallfleet.Forge("a gate that let it in", "gate.decided", 1, func(x *events.GateDecided) { x.Decision.Verdict, x.Decision.Decisive = events.Allow, nil }),
+		smallfleet.Forge("a gate without its rule", "gate.decided", 1, func(x *events.GateDecided) { x.Decision.Decisive = nil }),
+		smallfleet.Forge("a rule by leave of nobody", "rule.written", 20, func(x *events.RuleWritten) { x.Permit = nil }),
+		smallfleet.Forge("an approval spent for another command", "approval.spent", 0, func(x *events.ApprovalSpent) { x.CommandHash = events.SumHash("another") }),
+		smallfleet.ForgeActor("a claim of another's", "task.claimed", 0, "m2"),
+		smallfleet.ForgeActor("a lapse said by a person", "lease.lapsed", 0, "ana"),
+		smallfleet.Forge("a report said to be late", "task.reported", 0, func(x *events.TaskReported) { x.Late = true }),
+		smallfleet.ForgeKind("an event that has no place there", "task.opened", 0, events.ApprovalSpent{}),
+		smallfleet.Forge("a setting by leave of nobody", "settings.changed", 0, func(x *events.SettingsChanged) { x.Permit = nil }),
 	}
 	var files [][]byte
 	for _, c := range rows {
-		seen, at := 0, events.Position(0)
-		f := s.forged(t, func(r *events.Record, e events.Event) events.Event {
-			if r.Header.Type != c.kind {
-				return e
-			}
-			if seen++; seen-1 != c.nth {
-				return e
-			}
-			at = r.Header.Position
-			x := c.forge(r, e)
-			r.Header.Type = x.Kind()
-			return x
-		})
-		if at == 0 {
-			t.Fatalf("%s: there is no %s number %d", c.name, c.kind, c.nth)
-		}
-		file := f.export(t)
+		at, change := c.In(t, smallfleet.Records(t, s.log))
+		file := s.forged(t, change).export(t)
 		files = append(files, file)
 		r := verify(t, file, s.key)
 		if r.OK || r.Proved != r.Events || !slices.ContainsFunc(r.Findings, func(f audit.Finding) bool {
 			return f.Position == at && (f.Kind == audit.Decision || f.Kind == audit.Order)
 		}) {
-			t.Errorf("%s: position %d is not named: %+v", c.name, at, r.Findings)
+			t.Errorf("%s: position %d is not named: %+v", c.Name, at, r.Findings)
 		}
 	}
 	// The key is the same for all: a log of this name without forgeries.

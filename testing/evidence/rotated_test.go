@@ -2,7 +2,6 @@ package evidence_test
 
 import (
 	"bytes"
-	"crypto/sha256"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"fleetledger/commands/evidence"
 	"fleetledger/events"
 	"fleetledger/events/seal"
+	"fleetledger/testing/smallfleet"
 )
 
 // rotated is a log that has changed its key twice: the first and the second are
@@ -22,31 +22,16 @@ type rotated struct {
 	overlap []byte      // the file while the second and the third both signed
 }
 
-func newKey(t testing.TB, seed string) *seal.Key {
-	t.Helper()
-	random := sha256.Sum256([]byte(seed))
-	key, err := seal.NewKey(bytes.NewReader(append(random[:], random[:]...)), "relay.test/default")
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
 func newRotated(t testing.TB) rotated {
 	t.Helper()
 	r := rotated{sealed: unrootedLog(t)}
-	ctx, root := t.Context(), commands.Caller{Actor: "root"}
-	r.keys = []*seal.Key{newKey(t, "first")}
-	s, err := seal.NewSealer(r.log, r.log, seal.Files{Keys: slices.Clone(r.keys), Keep: func([]byte) error { return nil },
-		KeepKeys: func(keys []*seal.Key) error {
-			if last := keys[len(keys)-1]; !slices.Contains(r.keys, last) {
-				r.keys = append(r.keys, last)
-			}
-			return nil
-		}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	ctx, root := t.Context(), smallfleet.As("root")
+	r.keys = []*seal.Key{smallfleet.NewKey(t, "first")}
+	s := smallfleet.NewSealer(t, r.log, func(keys []*seal.Key) {
+		if last := keys[len(keys)-1]; !slices.Contains(r.keys, last) {
+			r.keys = append(r.keys, last)
+		}
+	}, slices.Clone(r.keys)...)
 	r.sealer = s
 	if err := r.ledger.AddKey(ctx, r.keys[0].Verifier()); err != nil {
 		t.Fatal(err)
@@ -80,10 +65,7 @@ func TestRotatedKeys(t *testing.T) {
 
 	// The log as somebody who holds a retired key signs it on.
 	stolen := r.sealed
-	var err error
-	if stolen.sealer, err = seal.NewSealer(r.log, r.log, seal.Files{Keys: r.keys[:1], Keep: func([]byte) error { return nil }}); err != nil {
-		t.Fatal(err)
-	}
+	stolen.sealer = smallfleet.NewSealer(t, r.log, nil, r.keys[0])
 	// The log as somebody writes it anew who holds the newest key, and no other.
 	anew := func(reason string) []byte {
 		f := r.forged(t, func(_ *events.Record, e events.Event) events.Event {
@@ -93,9 +75,7 @@ func TestRotatedKeys(t *testing.T) {
 			}
 			return e
 		})
-		if f.sealer, err = seal.NewSealer(f.log, f.log, seal.Files{Keys: r.keys[2:], Keep: func([]byte) error { return nil }}); err != nil {
-			t.Fatal(err)
-		}
+		f.sealer = smallfleet.NewSealer(t, f.log, nil, r.keys[2])
 		return f.export(t)
 	}
 
@@ -109,7 +89,7 @@ func TestRotatedKeys(t *testing.T) {
 		{"the key that signs", good, third, "", "a key given signed"},
 		{"the one before", good, second, "", "it follows from a key given"},
 		{"the first", good, first, "", "it follows from a key given"},
-		{"a stranger's", good, newKey(t, "stranger").Verifier(), audit.Checkpoint, ""},
+		{"a stranger's", good, smallfleet.NewKey(t, "stranger").Verifier(), audit.Checkpoint, ""},
 		{"two that sign, the older", r.overlap, second, "", "a key given signed"},
 		{"two that sign, the newer", r.overlap, third, "", "a key given signed"},
 		{"two that sign, the first", r.overlap, first, "", "it follows from a key given"},

@@ -102,7 +102,7 @@ func TestWitnessedEvidence(t *testing.T) {
 			w["checkpoint"], w["proof"] = string(head)+string(w3.Cosign(head)), []any{}
 		}), keys{w3}, "", size + 2, "witness w.test/3"},
 		{"another log's", changed(func(w map[string]any) {
-			w["checkpoint"] = strings.Replace(w["checkpoint"].(string), "relay.test", "elsewhere.test", 1)
+			w["checkpoint"] = strings.Replace(w["checkpoint"].(string), "ledger.test", "elsewhere.test", 1)
 		}), nil, audit.Witness, 0, ""},
 		{"a shorter proof", changed(func(w map[string]any) { w["proof"] = w["proof"].([]any)[1:] }), nil, audit.Witness, 0, ""},
 		{"a longer proof", changed(func(w map[string]any) { p := w["proof"].([]any); w["proof"] = append(p, p[0]) }), nil, audit.Witness, 0, ""},
