@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"testing"
-	"time"
 
 	"fleetledger/commands/audit"
 	"fleetledger/events"
-	"fleetledger/events/memlog"
-	"fleetledger/projections"
 )
 
 // An auditor who comes now and then, and goes on each time from what the last audit has
@@ -18,16 +15,11 @@ func TestAuditNowAndThen(t *testing.T) {
 	ctx := context.Background()
 	again := 0
 	for _, s := range seeds(t) {
-		clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-		state := projections.NewState()
-		log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: clock.Now})
+		f, err := New(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := New(s, log, state, clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := f.Log
 		var from *audit.Point
 		decided, roots := 0, 0
 		for i := range 600 {

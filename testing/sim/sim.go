@@ -17,6 +17,7 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/events/memlog"
 	"fleetledger/projections"
 )
 
@@ -24,10 +25,10 @@ import (
 type Fleet struct {
 	Ledger *commands.Ledger
 	State  *projections.State
-	Log    events.Log
+	Log    *memlog.Log
 
 	rng *rand.Rand
-	now *time.Time
+	now time.Time
 
 	actors, machines []string
 	gates            []events.GateDecided
@@ -41,24 +42,22 @@ type Fleet struct {
 // finished is a run that was recorded.
 type finished struct{ record, task string }
 
-// Clock is a wall clock that stands still unless the simulation moves it.
-type Clock struct{ At time.Time }
-
-// Now is the clock's time.
-func (c *Clock) Now() time.Time { return c.At }
-
-// New founds a fleet on log, whose fold is state and whose clock is clock.
-func New(seed uint64, log events.Log, state *projections.State, clock *Clock) (*Fleet, error) {
+// New founds a fleet in memory. Its clock stands still unless the simulation moves it.
+func New(seed uint64) (*Fleet, error) {
 	f := &Fleet{
-		State: state, Log: log, rng: rand.New(rand.NewPCG(seed, 0)), now: &clock.At,
+		State: projections.NewState(), rng: rand.New(rand.NewPCG(seed, 0)), now: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC),
 		actors: []string{"root"}, commandsOf: map[string]jsontext.Value{}, acknowledged: map[string]events.Position{},
 	}
+	var err error
+	if f.Log, err = memlog.New(memlog.Options{Fleet: "default", Fold: f.State, Now: func() time.Time { return f.now }}); err != nil {
+		return nil, err
+	}
 	n := uint64(0)
-	f.Ledger = commands.New(log, state, commands.Random{
+	f.Ledger = commands.New(f.Log, f.State, commands.Random{
 		ID:    func() string { n++; return fmt.Sprintf("%08x-0000-7000-8000-%012x", uint32(seed), n) },
 		Bytes: func(b []byte) { n++; clear(b); binary.BigEndian.PutUint64(b, n) },
 	})
-	_, err := f.Ledger.Found(context.Background(), "default")
+	_, err = f.Ledger.Found(context.Background(), "default")
 	return f, err
 }
 
@@ -71,7 +70,7 @@ var scopes = []string{"team-a", "team-b"}
 
 // Step does one thing. Refusals are part of life; any other error is returned.
 func (f *Fleet) Step(ctx context.Context) error {
-	*f.now = f.now.Add(time.Duration(f.rng.IntN(3000)) * time.Millisecond)
+	f.now = f.now.Add(time.Duration(f.rng.IntN(3000)) * time.Millisecond)
 	caller := commands.Caller{Actor: pick(f, f.actors)}
 	var r commands.Result
 	var err error
@@ -109,9 +108,9 @@ func (f *Fleet) Step(ctx context.Context) error {
 		r, err = f.Ledger.AppendExt(ctx, caller, []commands.ExtEvent{{ID: id, Type: "ext.note", Stream: "ext-sim",
 			Body: events.Ext{Source: "/sim", Data: jsontext.Value(fmt.Sprint(f.rng.IntN(3)))}}})
 	case n < 94:
-		*f.now = f.now.Add(-time.Duration(f.rng.IntN(3600)) * time.Second) // a clock that is set back
+		f.now = f.now.Add(-time.Duration(f.rng.IntN(3600)) * time.Second) // a clock that is set back
 	case n < 95:
-		*f.now = f.now.Add(f.State.Settings().ApprovalExpires / 3)
+		f.now = f.now.Add(f.State.Settings().ApprovalExpires / 3)
 	case n < 96:
 		r, err = f.section(ctx, caller)
 	case n < 98 && len(f.machines) > 0:
@@ -248,7 +247,7 @@ func (f *Fleet) work(ctx context.Context) (commands.Result, error) {
 		return commands.Result{}, err
 	}
 	code := f.rng.IntN(2)
-	e := events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: *f.now, EndedAt: *f.now, Machine: leg.Machine,
+	e := events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: f.now, EndedAt: f.now, Machine: leg.Machine,
 		Stdout: events.Output{SHA256: events.SumHash(fmt.Sprint(f.rng.IntN(2)))}}
 	if f.rng.IntN(4) == 0 {
 		e.Outcome, e.ExitCode = pick(f, []events.Outcome{events.TimedOut, events.RefusedByAgent, events.NotStarted}), nil
@@ -305,7 +304,7 @@ func (f *Fleet) remember(ctx context.Context) (commands.Result, error) {
 	code, machine := f.rng.IntN(2), pick(f, f.machines)
 	return f.Ledger.RecordMemory(ctx, commands.Caller{Actor: machine}, commands.RecordMemory{Record: events.MemoryRecord{
 		Argv:     []string{"go", pick(f, []string{"vet", "run"})},
-		Envelope: events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: *f.now, EndedAt: *f.now, Machine: machine},
+		Envelope: events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: f.now, EndedAt: f.now, Machine: machine},
 	}})
 }
 

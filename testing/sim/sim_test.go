@@ -9,11 +9,9 @@ import (
 	"reflect"
 	"strings"
 	"testing"
-	"time"
 
 	"fleetledger/commands/audit"
 	"fleetledger/events"
-	"fleetledger/events/memlog"
 	"fleetledger/projections"
 )
 
@@ -41,16 +39,11 @@ func TestFleetByChance(t *testing.T) {
 	roots := 0
 	kinds, erased := map[events.Kind]int{}, map[events.Kind]int{}
 	for _, s := range seeds(t) {
-		clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-		state := projections.NewState()
-		log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: clock.Now})
+		f, err := New(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := New(s, log, state, clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log, state := f.Log, f.State
 		for i := range 600 {
 			if err := f.Step(ctx); err != nil {
 				t.Fatalf("step %d: %v\nagain: go test ./testing/sim -seed %d", i, err, s)
@@ -194,15 +187,11 @@ func sameHoweverFolded(t *testing.T, s uint64, records []events.Record, live pro
 
 // What a fold refuses leaves nothing of itself staged.
 func TestRefusedStageLeavesNothing(t *testing.T) {
-	clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-	state := projections.NewState()
-	log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: clock.Now})
+	f, err := New(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(1, log, state, clock); err != nil {
-		t.Fatal(err)
-	}
+	log, state := f.Log, f.State
 	before := state.Snapshot()
 	draft := func(id string, stream events.Stream, e events.Event) events.Draft {
 		payload, err := events.Encode(e)

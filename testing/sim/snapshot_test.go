@@ -5,10 +5,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"fleetledger/events"
-	"fleetledger/events/memlog"
 	"fleetledger/projections"
 )
 
@@ -17,16 +15,11 @@ import (
 func TestSnapshotAnywhere(t *testing.T) {
 	ctx := context.Background()
 	for _, s := range seeds(t) {
-		clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-		state := projections.NewState()
-		log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: clock.Now})
+		f, err := New(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := New(s, log, state, clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log, state := f.Log, f.State
 		for i := range 400 {
 			if err := f.Step(ctx); err != nil {
 				t.Fatalf("seed %d, step %d: %v", s, i, err)

@@ -5,11 +5,8 @@ import (
 	"io"
 	"log/slog"
 	"testing"
-	"time"
 
 	"fleetledger/events"
-	"fleetledger/events/memlog"
-	"fleetledger/projections"
 	"fleetledger/projections/sqlview"
 )
 
@@ -19,16 +16,11 @@ func TestViewIsWhatTheLogGives(t *testing.T) {
 	ctx := context.Background()
 	list := seeds(t)
 	for _, s := range list[:max(1, len(list)/3)] {
-		clock := &Clock{At: time.Date(2026, 3, 1, 9, 0, 0, 0, time.UTC)}
-		state := projections.NewState()
-		log, err := memlog.New(memlog.Options{Fleet: "default", Fold: state, Now: clock.Now})
+		f, err := New(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		f, err := New(s, log, state, clock)
-		if err != nil {
-			t.Fatal(err)
-		}
+		log := f.Log
 		dir := t.TempDir()
 		view, err := sqlview.Open(log, dir, slog.New(slog.NewTextHandler(io.Discard, nil)))
 		if err != nil {
