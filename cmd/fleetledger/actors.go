@@ -49,10 +49,7 @@ func (a *app) actorsListCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.get(cmd, "/v1/actors", pageQuery(cmd), func(p printer, r *agent.Response) error {
-				var list struct {
-					Items      []actor `json:"items"`
-					NextCursor *string `json:"next_cursor"`
-				}
+				var list page[actor]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}

@@ -256,6 +256,13 @@ func (a *app) showMore(cmd *cobra.Command, next *string) {
 	}
 }
 
+// page is one of a list.
+type page[T any] struct {
+	Items      []T     `json:"items"`
+	NextCursor *string `json:"next_cursor"`
+	Scope      scope   `json:"scope"`
+}
+
 // scope says what a list was looked for in.
 type scope struct {
 	Fleet   string `json:"fleet"`

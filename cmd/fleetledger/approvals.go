@@ -66,11 +66,7 @@ func (a *app) approvalsListCommand() *cobra.Command {
 			q := pageQuery(cmd)
 			q.Set("status", status)
 			return a.get(cmd, "/v1/approvals", q, func(p printer, r *agent.Response) error {
-				var list struct {
-					Items      []approval `json:"items"`
-					NextCursor *string    `json:"next_cursor"`
-					Scope      scope      `json:"scope"`
-				}
+				var list page[approval]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}

@@ -252,11 +252,7 @@ func (a *app) blocksListCommand() *cobra.Command {
 			setQuery(q, "accepted_by", receiver)
 			setQuery(q, "parent", parent)
 			return a.get(cmd, "/v1/blocks", q, func(p printer, r *agent.Response) error {
-				var list struct {
-					Items      []block `json:"items"`
-					NextCursor *string `json:"next_cursor"`
-					Scope      scope   `json:"scope"`
-				}
+				var list page[block]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}

@@ -165,11 +165,7 @@ func (a *app) memoryConsolidationsCommand() *cobra.Command {
 			setQuery(q, "machine", machine)
 			setQuery(q, "record", record)
 			return a.get(cmd, "/v1/consolidations", q, func(p printer, r *agent.Response) error {
-				var list struct {
-					Items      []consolidation `json:"items"`
-					NextCursor *string         `json:"next_cursor"`
-					Scope      scope           `json:"scope"`
-				}
+				var list page[consolidation]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}

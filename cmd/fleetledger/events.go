@@ -81,10 +81,7 @@ func (a *app) listEvents(cmd *cobra.Command, c *agent.Client, q url.Values) erro
 		if err != nil {
 			return err
 		}
-		var list struct {
-			Items      []jsontext.Value `json:"items"`
-			NextCursor *string          `json:"next_cursor"`
-		}
+		var list page[jsontext.Value]
 		if err := resp.Decode(&list); err != nil {
 			return err
 		}

@@ -44,11 +44,7 @@ func (a *app) memoryListCommand() *cobra.Command {
 				q.Add("argv", word)
 			}
 			return a.get(cmd, "/v1/memory", q, func(p printer, r *agent.Response) error {
-				var list struct {
-					Items      []memoryItem `json:"items"`
-					NextCursor *string      `json:"next_cursor"`
-					Scope      scope        `json:"scope"`
-				}
+				var list page[memoryItem]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}

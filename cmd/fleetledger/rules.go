@@ -34,10 +34,7 @@ that does not allow decides; a later one never weakens an earlier one.`,
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.get(cmd, "/v1/rules", pageQuery(cmd), func(p printer, r *agent.Response) error {
-				var list struct {
-					Items      []rule  `json:"items"`
-					NextCursor *string `json:"next_cursor"`
-				}
+				var list page[rule]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}

@@ -52,10 +52,7 @@ func (a *app) subscriptionsCommand() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			return a.get(cmd, "/v1/subscriptions", pageQuery(cmd), func(p printer, r *agent.Response) error {
-				var list struct {
-					Items      []subscription `json:"items"`
-					NextCursor *string        `json:"next_cursor"`
-				}
+				var list page[subscription]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}
@@ -92,15 +89,12 @@ func (a *app) subscriptionsCommand() *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: a.does(func(cmd *cobra.Command, args []string) error {
 			return a.get(cmd, agent.Path("v1", "subscriptions", args[0], "parked"), pageQuery(cmd), func(p printer, r *agent.Response) error {
-				var list struct {
-					Items []struct {
-						Position uint64    `json:"position"`
-						EventID  string    `json:"event_id"`
-						ParkedAt time.Time `json:"parked_at"`
-						Reason   string    `json:"reason"`
-					} `json:"items"`
-					NextCursor *string `json:"next_cursor"`
-				}
+				var list page[struct {
+					Position uint64    `json:"position"`
+					EventID  string    `json:"event_id"`
+					ParkedAt time.Time `json:"parked_at"`
+					Reason   string    `json:"reason"`
+				}]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}

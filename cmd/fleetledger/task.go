@@ -340,11 +340,7 @@ func (a *app) taskListCommand() *cobra.Command {
 			setQuery(q, "status", status)
 			setQuery(q, "machine", machine)
 			return a.get(cmd, "/v1/tasks", q, func(p printer, r *agent.Response) error {
-				var list struct {
-					Items      []task  `json:"items"`
-					NextCursor *string `json:"next_cursor"`
-					Scope      scope   `json:"scope"`
-				}
+				var list page[task]
 				if err := r.Decode(&list); err != nil {
 					return err
 				}
