@@ -176,7 +176,7 @@ func RunChecked(ctx context.Context, src iter.Seq[*events.Checked], opts Options
 		var corrupt *events.CorruptError
 		switch {
 		case errors.As(err, &corrupt):
-			a.unreadable(corrupt)
+			a.unreadable(c.Record, corrupt)
 		case err != nil:
 			return a.report, err
 		default:
@@ -335,12 +335,29 @@ func (a *auditor) find(r events.Record, kind string, expected, actual any, forma
 		Detail: fmt.Sprintf(format, args...), Expected: expected, Actual: actual})
 }
 
-func (a *auditor) unreadable(e *events.CorruptError) {
-	a.report.Add(Finding{Kind: Unreadable, Position: e.Position, Detail: e.Detail})
-	a.report.Events++
-	a.report.To = max(a.report.To, e.Position)
-	a.signed.lost, a.heads.lost = true, true
+// unreadable notes that an event cannot be read. Of r there may be the header: then all
+// that rests on headers alone goes on.
+func (a *auditor) unreadable(r events.Record, e *events.CorruptError) {
+	a.report.Add(Finding{Kind: Unreadable, Position: e.Position, Stream: r.Header.Stream, Detail: e.Detail})
+	if r.LeafHash.IsZero() {
+		a.report.Events++
+		a.report.To = max(a.report.To, e.Position)
+		a.signed.lost, a.heads.lost = true, true
+	} else {
+		a.header(r)
+	}
 	a.lose(e.Position)
+}
+
+// header checks where an event lies, and what whoever held the head put in its header.
+func (a *auditor) header(r events.Record) {
+	h := r.Header
+	if want := a.report.To + 1; h.Position != want && (!a.part || h.Position < want) {
+		a.find(r, Position, want, h.Position, "position %d follows %d", h.Position, a.report.To)
+	}
+	a.report.To = h.Position
+	a.report.Events++
+	a.place(r)
 }
 
 // lose gives up on whatever rests on the state after position p.
@@ -355,12 +372,7 @@ func (a *auditor) lose(p events.Position) {
 func (a *auditor) record(c *events.Checked) {
 	r := c.Record
 	h := r.Header
-	if want := a.report.To + 1; h.Position != want && (!a.part || h.Position < want) {
-		a.find(r, Position, want, h.Position, "position %d follows %d", h.Position, a.report.To)
-	}
-	a.report.To = h.Position
-	a.report.Events++
-	a.place(r)
+	a.header(r)
 	switch {
 	case c.Payload != nil:
 		a.find(r, Payload, nil, nil, "%v", c.Payload)

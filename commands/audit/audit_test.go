@@ -116,20 +116,50 @@ func TestDamageIsFound(t *testing.T) {
 	}
 }
 
+// An event that cannot be read is named, and no other: where its header can be, streams,
+// checkpoints and roots go on over it.
 func TestUnreadableEventIsNamedAndTheRestIsRead(t *testing.T) {
 	f := newFleet(t)
-	report, err := audit.Run(context.Background(), func(yield func(events.Stored, error) bool) {
-		for i, r := range f.records {
-			if i == 4 && !yield(events.Stored{}, &events.CorruptError{Position: 5, Detail: "checksum mismatch"}) || i != 4 && !yield(r.Stored(), nil) {
-				return
-			}
-		}
-	}, audit.Options{})
-	if err != nil {
+	signed := f.sign(t, "key")
+	if err := f.RootHeads(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if report.OK || report.Findings[0].Position != 5 || report.Findings[0].Kind != audit.Unreadable || report.To != events.Position(len(f.records)) {
-		t.Errorf("got %+v", report)
+	f.read()
+	for _, c := range []struct {
+		name     string
+		header   bool // can be read
+		kinds    []string
+		verified int
+	}{
+		{"the header", false, []string{audit.Unreadable, audit.Undetermined, audit.Revision, audit.Chain, audit.Undetermined, audit.Undetermined}, 0},
+		{"the payload", true, []string{audit.Unreadable, audit.Undetermined}, 1},
+	} {
+		report, err := audit.Run(t.Context(), func(yield func(events.Stored, error) bool) {
+			for i, r := range f.records {
+				s, err := r.Stored(), error(nil)
+				if i == 4 {
+					err = &events.CorruptError{Position: 5, Detail: "checksum mismatch"}
+					s.Payload = nil
+					if !c.header {
+						s = events.Stored{}
+					}
+				}
+				if !yield(s, err) {
+					return
+				}
+			}
+		}, audit.Options{Checkpoints: [][]byte{signed}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var kinds []string
+		for _, x := range report.Findings {
+			kinds = append(kinds, x.Kind)
+		}
+		if !slices.Equal(kinds, c.kinds) || report.Findings[0].Position != 5 || report.CheckpointsVerified != c.verified || report.HeadsVerified != c.verified ||
+			report.To != events.Position(len(f.records)) || report.Events != len(f.records) {
+			t.Errorf("%s: got %+v", c.name, report)
+		}
 	}
 }
 
