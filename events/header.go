@@ -79,13 +79,13 @@ func (n Intent) AppendTo(b []byte) []byte {
 	b = append(b, `","causation":"`...)
 	b = append(b, n.Causation...)
 	b = append(b, `","key":"`...)
-	b = n.Key.appendTo(b)
+	b = n.Key.AppendTo(b)
 	b = append(b, `","request":"`...)
-	b = n.Request.appendTo(b)
+	b = n.Request.AppendTo(b)
 	b = append(b, `","size":`...)
 	b = strconv.AppendInt(b, int64(n.Size), 10)
 	b = append(b, `,"commitment":"`...)
-	b = n.Commitment.appendTo(b)
+	b = n.Commitment.AppendTo(b)
 	return append(b, `",`...)
 }
 
@@ -102,7 +102,7 @@ func (p Place) AppendTo(b []byte) []byte {
 	b = append(b, `,"time":"`...)
 	b = p.Time.UTC().AppendFormat(b, TimeLayout)
 	b = append(b, `","prev":"`...)
-	b = p.Prev.appendTo(b)
+	b = p.Prev.AppendTo(b)
 	return append(b, `"}`...)
 }
 
@@ -112,7 +112,8 @@ func (h Header) Encode() []byte {
 	return h.Place.AppendTo(h.Intent.AppendTo(b))
 }
 
-func (h Hash) appendTo(b []byte) []byte {
+// AppendTo appends the text form of h to b.
+func (h Hash) AppendTo(b []byte) []byte {
 	if h.IsZero() {
 		return b
 	}

@@ -138,6 +138,22 @@ func DecodeStrict(data []byte, v any) error {
 	return &StrictError{Problems: []Problem{invalid(err)}}
 }
 
+// ScanStrict holds data to T, a struct or a slice of structs, as DecodeStrict does, but
+// has take set the fields: it is handed each member of each struct, in the order of the
+// text, i being the index in the slice and value the member's bytes in data. So what is
+// decoded all the time is decoded in one pass and without reflection.
+//
+// Members that T has no field for are handed out too, with any value: take judges
+// them, and the values of types that judge their own. ScanStrict returns false when take
+// does, or something else is wrong with data, which DecodeStrict names; some members
+// were handed out then.
+func ScanStrict[T any](data []byte, take func(i int, name []byte, value jsontext.Value) bool) bool {
+	w := strictWalks.Get().(*strictWalk)
+	defer w.release()
+	w.take = take
+	return w.walk(data, shapeOf(reflect.TypeFor[T]())) && w.found() == 0
+}
+
 // invalid makes a problem of an error of the json package, which mostly wraps
 // the words of a type's own decoder.
 func invalid(err error) Problem {

@@ -18,7 +18,8 @@ import (
 type strictWalk struct {
 	data      []byte
 	pos       int
-	ask       bool // see strictProblems
+	ask       bool                                                // see strictProblems
+	take      func(i int, name []byte, value jsontext.Value) bool // nil unless ScanStrict walks
 	path      []strictStep
 	names     [][]byte // names met in the open objects that are not structs
 	problems  []Problem
@@ -42,20 +43,9 @@ var strictWalks = sync.Pool{New: func() any {
 // decoding, and who finds no other problem decodes anyway.
 func strictProblems(data []byte, s *strictShape, ask bool) *StrictError {
 	w := strictWalks.Get().(*strictWalk)
-	defer func() {
-		// What names point to, the caller's bytes, must not be kept from the
-		// garbage collector.
-		clear(w.names[:cap(w.names)])
-		clear(w.path[:cap(w.path)])
-		*w = strictWalk{path: w.path[:0], names: w.names[:0]}
-		strictWalks.Put(w)
-	}()
-	w.data, w.ask = data, ask
-	if w.value(s) {
-		if c, ok := w.peek(); ok {
-			w.report(CodeTrailingData, "byte %d is %s: the text must end after its one value", w.pos, showByte(c))
-		}
-	}
+	defer w.release()
+	w.ask = ask
+	w.walk(data, s)
 	if len(w.problems) == 0 {
 		return nil
 	}
@@ -63,6 +53,28 @@ func strictProblems(data []byte, s *strictShape, ask bool) *StrictError {
 		w.problems = append(w.problems, Problem{Code: CodeMoreProblems, Detail: fmt.Sprintf("%d more problems are not listed", w.more)})
 	}
 	return &StrictError{Malformed: w.malformed, Problems: w.problems}
+}
+
+// release makes w ready for reuse.
+func (w *strictWalk) release() {
+	// What names point to, the caller's bytes, must not be kept from the garbage
+	// collector.
+	clear(w.names[:cap(w.names)])
+	clear(w.path[:cap(w.path)])
+	*w = strictWalk{path: w.path[:0], names: w.names[:0]}
+	strictWalks.Put(w)
+}
+
+// walk walks all of data.
+func (w *strictWalk) walk(data []byte, s *strictShape) bool {
+	w.data = data
+	if !w.value(s) {
+		return false
+	}
+	if c, ok := w.peek(); ok {
+		w.report(CodeTrailingData, "byte %d is %s: the text must end after its one value", w.pos, showByte(c))
+	}
+	return true
 }
 
 // pointer is the path of the value being walked.
@@ -287,6 +299,7 @@ func (w *strictWalk) object(s *strictShape) bool {
 	met := strictNames{start: len(w.names)}
 	var seen uint64 // bit i: s.fields[i] occurred
 	next := 0       // the field after the one met last: mostly the one to come
+	handed := w.take != nil && w.outermost()
 
 	c, ok := w.peek()
 	if ok && c == '}' {
@@ -325,9 +338,10 @@ func (w *strictWalk) object(s *strictShape) bool {
 				}
 			}
 			if i < 0 {
-				if w.repeated(&met, name) {
+				switch {
+				case w.repeated(&met, name):
 					w.duplicate(name)
-				} else {
+				case !handed:
 					w.unknown(s, name)
 				}
 				member = verbatimShape
@@ -355,7 +369,11 @@ func (w *strictWalk) object(s *strictShape) bool {
 		}
 		w.pos++
 		w.path = append(w.path, strictStep{name: name})
-		ok = w.value(member)
+		if handed {
+			ok = w.handOut(name, member)
+		} else {
+			ok = w.value(member)
+		}
 		w.path = w.path[:len(w.path)-1]
 		if !ok {
 			return false
@@ -374,6 +392,19 @@ func (w *strictWalk) object(s *strictShape) bool {
 			return w.unexpected(c, "a comma or the end of the object")
 		}
 	}
+}
+
+// outermost reports whether the value being walked is the text's own, or an element of
+// its array.
+func (w *strictWalk) outermost() bool {
+	return len(w.path) == 0 || len(w.path) == 1 && w.path[0].name == nil
+}
+
+// handOut walks the value of a member of an outermost object, and hands it to take.
+func (w *strictWalk) handOut(name []byte, s *strictShape) bool {
+	_, _ = w.peek() // to where the value begins
+	start := w.pos
+	return w.value(s) && w.found() == 0 && w.take(w.path[0].index, name, w.data[start:w.pos])
 }
 
 // enter steps into an object or array.

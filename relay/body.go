@@ -23,19 +23,19 @@ import (
 // bodyDecoder is an input that is more than its fields say.
 type bodyDecoder interface {
 	// decodeBody reads the body, which has one of the operation's media types, or
-	// none that the caller named. It keeps nothing of raw.
+	// none that the caller named. raw is there until the request is answered: nothing
+	// of it is kept for longer.
 	decodeBody(media string, raw []byte) error
 }
 
 // readBody decodes the body into in, which points to the input of the operation,
 // and makes the Caller.
 func (c *call) readBody(in any) error {
-	b := buffers.Get().(*bytes.Buffer)
-	defer release(b)
-	if err := c.receive(b); err != nil {
+	c.body = buffers.Get().(*bytes.Buffer)
+	if err := c.receive(c.body); err != nil {
 		return err
 	}
-	raw := b.Bytes()
+	raw := c.body.Bytes()
 	if err := c.checkBody(raw); err != nil {
 		return err
 	}

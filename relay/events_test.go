@@ -8,47 +8,50 @@ import (
 	"fleetledger/events"
 )
 
+// cloudEventForms are members that an event may have, or not: then the problem.
+var cloudEventForms = map[string]string{
+	``:                    "",
+	`,"data":null`:        "",
+	`,"data":[1,{"a":2}]`: "",
+	`,"data":"text","datacontenttype":"text/plain; charset=utf-8"`: "",
+	`,"data_base64":"aGk="`:                             "",
+	`,"time":"2026-01-02T03:04:05.123456789+01:00"`:     "",
+	`,"dataschema":"https://example.com/schema"`:        "",
+	`,"traceparent":"00-ab","priority":7,"urgent":true`: "",
+	`,"correlationid":"c","causationid":"d"`:            "",
+	`,"data":1,"data_base64":"aGk="`:                    "/data_base64 INVALID",
+	`,"data_base64":"not base 64"`:                      "/data_base64 INVALID",
+	`,"data_base64":"aGk"`:                              "/data_base64 INVALID",
+	`,"time":"yesterday"`:                               "/time INVALID",
+	`,"time":null`:                                      "/time NULL_NOT_ALLOWED",
+	`,"dataschema":"schema"`:                            "/dataschema INVALID",
+	`,"datacontenttype":"text"`:                         "",
+	`,"datacontenttype":"text/"`:                        "/datacontenttype INVALID",
+	`,"expectedrevision":-1`:                            "/expectedrevision INVALID",
+	`,"expectedrevision":"1"`:                           "/expectedrevision INVALID",
+	`,"expectedrevision":1.0`:                           "/expectedrevision INVALID",
+	`,"expectedrevision":null`:                          "/expectedrevision NULL_NOT_ALLOWED",
+	`,"position":1`:                                     "/position RESERVED",
+	`,"revision":1`:                                     "/revision RESERVED",
+	`,"actor":"root"`:                                   "/actor RESERVED",
+	`,"Data":1`:                                         "/Data CASE_VARIANT",
+	`,"expectedRevision":1`:                             "/expectedRevision CASE_VARIANT",
+	`,"myExtension":1`:                                  "/myExtension UNKNOWN_FIELD",
+	`,"my_extension":1`:                                 "/my_extension UNKNOWN_FIELD",
+	`,"a23456789012345678901":1`:                        "/a23456789012345678901 UNKNOWN_FIELD",
+	`,"ext":{"a":1}`:                                    "/ext WRONG_TYPE",
+	`,"ext":null`:                                       "/ext WRONG_TYPE",
+	`,"ext":1.5`:                                        "/ext WRONG_TYPE",
+	`,"ext":1,"ext":2`:                                  "/ext DUPLICATE_NAME",
+	`,"ext":1,"Data":2`:                                 "/Data CASE_VARIANT",
+	`,"data":{"a":1,"a":2}`:                             "/data/a DUPLICATE_NAME",
+}
+
 func TestCloudEventForms(t *testing.T) {
 	f := newFleet(t).people()
 	const core = `"specversion":"1.0","id":"%s","source":"/a","type":"ext.a","subject":"ext-a"`
 	n := 0
-	for more, problem := range map[string]string{
-		``:                    "",
-		`,"data":null`:        "",
-		`,"data":[1,{"a":2}]`: "",
-		`,"data":"text","datacontenttype":"text/plain; charset=utf-8"`: "",
-		`,"data_base64":"aGk="`:                             "",
-		`,"time":"2026-01-02T03:04:05.123456789+01:00"`:     "",
-		`,"dataschema":"https://example.com/schema"`:        "",
-		`,"traceparent":"00-ab","priority":7,"urgent":true`: "",
-		`,"correlationid":"c","causationid":"d"`:            "",
-		`,"data":1,"data_base64":"aGk="`:                    "/data_base64 INVALID",
-		`,"data_base64":"not base 64"`:                      "/data_base64 INVALID",
-		`,"data_base64":"aGk"`:                              "/data_base64 INVALID",
-		`,"time":"yesterday"`:                               "/time INVALID",
-		`,"time":null`:                                      "/time NULL_NOT_ALLOWED",
-		`,"dataschema":"schema"`:                            "/dataschema INVALID",
-		`,"datacontenttype":"text"`:                         "",
-		`,"datacontenttype":"text/"`:                        "/datacontenttype INVALID",
-		`,"expectedrevision":-1`:                            "/expectedrevision INVALID",
-		`,"expectedrevision":"1"`:                           "/expectedrevision INVALID",
-		`,"expectedrevision":1.0`:                           "/expectedrevision INVALID",
-		`,"expectedrevision":null`:                          "/expectedrevision NULL_NOT_ALLOWED",
-		`,"position":1`:                                     "/position RESERVED",
-		`,"revision":1`:                                     "/revision RESERVED",
-		`,"actor":"root"`:                                   "/actor RESERVED",
-		`,"Data":1`:                                         "/Data CASE_VARIANT",
-		`,"expectedRevision":1`:                             "/expectedRevision CASE_VARIANT",
-		`,"myExtension":1`:                                  "/myExtension UNKNOWN_FIELD",
-		`,"my_extension":1`:                                 "/my_extension UNKNOWN_FIELD",
-		`,"a23456789012345678901":1`:                        "/a23456789012345678901 UNKNOWN_FIELD",
-		`,"ext":{"a":1}`:                                    "/ext WRONG_TYPE",
-		`,"ext":null`:                                       "/ext WRONG_TYPE",
-		`,"ext":1.5`:                                        "/ext WRONG_TYPE",
-		`,"ext":1,"ext":2`:                                  "/ext DUPLICATE_NAME",
-		`,"ext":1,"Data":2`:                                 "/Data CASE_VARIANT",
-		`,"data":{"a":1,"a":2}`:                             "/data/a DUPLICATE_NAME",
-	} {
+	for more, problem := range cloudEventForms {
 		n++
 		one := "{" + fmt.Sprintf(core, fmt.Sprint("e", n)) + more + "}"
 		batch := "[{" + fmt.Sprintf(core, fmt.Sprint("f", n)) + "},{" + fmt.Sprintf(core, fmt.Sprint("g", n)) + more + "}]"

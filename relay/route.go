@@ -81,6 +81,9 @@ type call struct {
 	// viewLate is true once the view was waited for in vain.
 	viewLate bool
 
+	// body is released once the request is answered; nil if it was not read.
+	body *bytes.Buffer
+
 	query url.Values
 	// at is the position that the caller asks about, 0 for none; asOf the one that
 	// the answer is as of.
@@ -124,6 +127,7 @@ func (s *Relay) handle(op *operation, serve func(*call) error) {
 	s.router.MethodFunc(op.method, op.path, func(w http.ResponseWriter, r *http.Request) {
 		c := &call{Relay: s, op: op, w: w, r: r}
 		defer s.metrics.answered(c, time.Now())
+		defer c.releaseBody()
 		defer c.recover()
 		err := c.enter()
 		if err == nil {
@@ -133,6 +137,12 @@ func (s *Relay) handle(op *operation, serve func(*call) error) {
 			c.fail(err)
 		}
 	})
+}
+
+func (c *call) releaseBody() {
+	if c.body != nil {
+		release(c.body)
+	}
 }
 
 // recover answers for a handler that panicked. One that meant to abort does.
@@ -451,7 +461,9 @@ func timeText(t time.Time) string { return t.UTC().Format(events.TimeLayout) }
 func (c *call) send(status int, contentType string, out any) {
 	b := buffers.Get().(*bytes.Buffer)
 	defer release(b)
-	if err := json.MarshalWrite(b, out, jsonOut); err != nil {
+	if a, ok := out.(interface{ appendTo(b []byte) []byte }); ok {
+		b.Write(a.appendTo(b.AvailableBuffer()))
+	} else if err := json.MarshalWrite(b, out, jsonOut); err != nil {
 		c.cfg.Logger.Error("an answer does not encode", "method", c.r.Method, "path", c.op.path, "error", err)
 		b.Reset()
 		b.WriteString(`{"type":"about:blank","title":"Internal Server Error","status":500,"code":"INTERNAL","detail":"the relay failed; the operator finds the cause in its log"}`)
