@@ -93,12 +93,13 @@ func noSecretsInQuestion(command jsontext.Value) error {
 // that its sender knows by its id.
 func noSecretsInExt(list []ExtEvent) error {
 	var bad []events.Problem
-	for i, e := range list {
-		path := ""
-		if len(list) > 1 {
-			path = fmt.Sprintf("/%d", i)
+	for i := range list {
+		for _, p := range extSecrets(&list[i]) {
+			if len(list) > 1 {
+				p.Path = fmt.Sprintf("/%d%s", i, p.Path)
+			}
+			bad = append(bad, p)
 		}
-		bad = append(bad, extSecrets(path, e)...)
 	}
 	if bad == nil {
 		return nil
@@ -108,13 +109,13 @@ func noSecretsInExt(list []ExtEvent) error {
 		With("problems", bad[:min(len(bad), events.MaxProblems)])
 }
 
-func extSecrets(path string, e ExtEvent) []events.Problem {
-	bad := jsonSecrets(path+"/data", e.Body.Data)
+func extSecrets(e *ExtEvent) []events.Problem {
+	bad := jsonSecrets("/data", e.Body.Data)
 	if e.Body.DataBase64 != "" {
 		// What does not decode was refused before.
 		data, _ := base64.StdEncoding.DecodeString(e.Body.DataBase64)
 		for _, f := range secrets.Find(string(data)) {
-			bad = append(bad, problem(path+"/data_base64", "SECRET", "holds what looks like a secret (%s)", f.Rule))
+			bad = append(bad, problem("/data_base64", "SECRET", "holds what looks like a secret (%s)", f.Rule))
 		}
 	}
 	attributes := []text{{"/id", e.ID}, {"/source", e.Body.Source}, {"/type", string(e.Type)}, {"/subject", string(e.Stream)}, {"/dataschema", e.Body.DataSchema},
@@ -126,7 +127,7 @@ func extSecrets(path string, e ExtEvent) []events.Problem {
 	}
 	for _, a := range attributes {
 		for _, f := range secrets.Find(a.text) {
-			bad = append(bad, problem(path+a.path, "SECRET", "holds what looks like a secret (%s)", f.Rule))
+			bad = append(bad, problem(a.path, "SECRET", "holds what looks like a secret (%s)", f.Rule))
 		}
 	}
 	return bad

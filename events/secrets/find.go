@@ -24,14 +24,14 @@ type work struct {
 }
 
 // look finds the keywords and the marks in text; nil if it has no keyword.
-func (set *ruleSet) look(text string) *subject {
-	words := set.keys.find(text)
+func look[T string | []byte](set *ruleSet, text T) *subject {
+	words := occurrences(&set.keys, text)
 	if len(words) == 0 {
 		return nil
 	}
-	s := &subject{text: text, words: words}
-	if strings.Contains(text, markBegin) {
-		s.marks = markForm.FindAllStringIndex(text, -1)
+	s := &subject{text: string(text), words: words}
+	if strings.Contains(s.text, markBegin) {
+		s.marks = markForm.FindAllStringIndex(s.text, -1)
 	}
 	return s
 }

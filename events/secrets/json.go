@@ -21,7 +21,7 @@ type JSONFinding struct {
 // place is told once for each rule.
 func FindInJSON(raw jsontext.Value) []JSONFinding {
 	// Mostly there is none, and no text is written with escapes that could hide one.
-	found := Find(string(raw))
+	found, _ := find([]byte(raw))
 	escaped := bytes.IndexByte(raw, '\\') >= 0
 	if len(found) == 0 && !escaped {
 		return nil

@@ -78,26 +78,27 @@ func index(words []string) *keywords {
 	return k
 }
 
-// find returns where the keywords are in text, in any case of their letters.
-func (k *keywords) find(text string) (words []occurrence) {
-	begin := func(start uint16, at int) {
-		for _, n := range k.lists[k.byStart[start]] {
+// occurrences returns where the keywords are in text, in any case of their letters.
+func occurrences[T string | []byte](k *keywords, text T) (words []occurrence) {
+	begin := func(list uint16, at int) {
+		for _, n := range k.lists[list] {
 			if hasPrefixFold(text[at:], k.list[n]) {
 				words = append(words, occurrence{n, at})
 			}
 		}
 	}
-	start := uint16(0)
+	// The classes of the last three bytes, and of more before them.
+	start := uint32(0)
 	for i := range len(text) {
-		start = (start<<classBits | classOf[text[i]]) % uint16(len(k.byStart))
-		if k.byStart[start] != 0 {
-			begin(start, i-2)
+		start = start<<classBits | uint32(classOf[text[i]])
+		if list := k.byStart[start%uint32(len(k.byStart))]; list != 0 {
+			begin(list, i-2)
 		}
 	}
 	for i := range 2 { // the last two bytes begin a word too
-		start = start << classBits % uint16(len(k.byStart))
-		if k.byStart[start] != 0 {
-			begin(start, len(text)-2+i)
+		start <<= classBits
+		if list := k.byStart[start%uint32(len(k.byStart))]; list != 0 {
+			begin(list, len(text)-2+i)
 		}
 	}
 	return words
@@ -105,7 +106,7 @@ func (k *keywords) find(text string) (words []occurrence) {
 
 // hasPrefixFold reports whether s begins with prefix, which is in lower case,
 // whatever the case of the ASCII letters of s.
-func hasPrefixFold(s, prefix string) bool {
+func hasPrefixFold[T string | []byte](s T, prefix string) bool {
 	if len(s) < len(prefix) {
 		return false
 	}

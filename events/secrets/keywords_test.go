@@ -33,7 +33,7 @@ func TestKeywords(t *testing.T) {
 				}
 			}
 		}
-		if got := k.find(text); !slices.Equal(got, want) {
+		if got := occurrences(&k, text); !slices.Equal(got, want) {
 			t.Errorf("in %q are %v, want %v", text, got, want)
 		}
 	}

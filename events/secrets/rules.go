@@ -147,11 +147,11 @@ func (a allowlist) holds(secret, match, line string) bool {
 	case "line":
 		target = line
 	}
-	byWord := a.words != nil && !looksRandom(secret) && len(a.words().find(secret)) > 0
+	byWord := a.words != nil && !looksRandom(secret) && len(occurrences(a.words(), secret)) > 0
 	if a.pattern == nil || a.words != nil && byWord != a.all {
 		return byWord
 	}
-	if needs := a.needs(); needs != nil && len(needs.find(target)) == 0 {
+	if needs := a.needs(); needs != nil && len(occurrences(needs, target)) == 0 {
 		return false
 	}
 	return a.pattern().MatchString(target)

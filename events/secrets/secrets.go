@@ -35,15 +35,15 @@ func Find(text string) []Finding {
 	return found
 }
 
-func find(text string) ([]Finding, work) {
+func find[T string | []byte](text T) ([]Finding, work) {
 	set := rules()
-	s := set.look(text)
+	s := look(set, text)
 	if s == nil {
 		return nil, work{} // each rule has keywords
 	}
 	found := set.find(s)
-	if plain := unquoted(text); plain != text {
-		if inner := set.look(plain); inner != nil {
+	if plain := unquoted(s.text); plain != s.text {
+		if inner := look(set, plain); inner != nil {
 			found = append(found, set.find(inner)...)
 			s.work.tried, s.work.bytes = s.work.tried+inner.work.tried, s.work.bytes+inner.work.bytes
 		}

@@ -336,7 +336,7 @@ func TestFindMissesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := pieces(t) + strings.Repeat(" .", rapid.IntRange(0, 80).Draw(t, "gap")) + pieces(t)
 		set := rules()
-		s := set.look(text)
+		s := look(set, text)
 		if s == nil {
 			return
 		}
