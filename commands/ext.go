@@ -122,7 +122,7 @@ func decideExt(v view, list []ExtEvent, earlier []events.Record) (decided, error
 		d.changes = make([]change, 0, len(fresh)+1) // a spent approval may follow
 		for i := range fresh {
 			e := &fresh[i]
-			d.changes = append(d.changes, change{stream: e.Stream, id: e.ID, event: e.Body, kind: e.Type, correlation: e.Correlation, causation: e.Causation,
+			d.changes = append(d.changes, change{stream: e.Stream, id: e.ID, event: &e.Body, kind: e.Type, correlation: e.Correlation, causation: e.Causation,
 				permit: encoded[slices.Index(actions, string(e.Type))]})
 		}
 		for s, r := range expect {
@@ -180,7 +180,8 @@ func checkExt(list []ExtEvent) error {
 	var bad []events.Problem
 	ids := make(map[string]int, len(list))
 	expects := map[events.Stream]int{}
-	for i, e := range list {
+	for i := range list {
+		e := &list[i]
 		at := func(name string) string {
 			if len(list) == 1 {
 				return "/" + name

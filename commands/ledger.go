@@ -117,8 +117,8 @@ type view struct {
 type change struct {
 	stream events.Stream
 	id     string
-	event  events.Event
-	kind   events.Kind // for agents' own events; else the event's
+	event  events.Event // an agent's own is a *events.Ext
+	kind   events.Kind  // for agents' own events; else the event's
 	// permit is that of an agent's own event, encoded.
 	permit jsontext.Value
 	// correlation and causation, if the caller gives them.
@@ -126,7 +126,7 @@ type change struct {
 }
 
 func (c *change) encode() ([]byte, error) {
-	if ext, ok := c.event.(events.Ext); ok {
+	if ext, ok := c.event.(*events.Ext); ok {
 		return ext.Encode(c.permit)
 	}
 	return events.Encode(c.event)
@@ -190,15 +190,15 @@ func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (dec
 			return Result{}, err
 		}
 		appended, err := l.append(ctx, v, d)
-		var conflict *events.ConflictError
-		var mismatch *events.KeyMismatchError
-		var taken *events.DuplicateIDError
+		conflict, conflicts := errors.AsType[*events.ConflictError](err)
+		mismatch, mismatches := errors.AsType[*events.KeyMismatchError](err)
+		_, taken := errors.AsType[*events.DuplicateIDError](err)
 		switch {
-		case errors.As(err, &conflict) && strings.HasPrefix(string(conflict.Stream), ExtStreamPrefix):
+		case conflicts && strings.HasPrefix(string(conflict.Stream), ExtStreamPrefix):
 			// The caller's own expectation: it looks again, not the ledger.
 			return Result{}, refuse(Conflict, "REVISION_CONFLICT", "%v", conflict).
 				With("stream", conflict.Stream).With("expected", conflict.Expected).With("actual", conflict.Actual)
-		case errors.As(err, &conflict):
+		case conflicts:
 			// Whoever only relied on the stream goes before those who write it, and so
 			// mostly finds it still; writers are in each other's way until they queue.
 			if try == 0 && d.writes(conflict.Stream) {
@@ -207,11 +207,11 @@ func (l *Ledger) execute(ctx context.Context, c Caller, decide func(v view) (dec
 				}
 			}
 			continue
-		case errors.As(err, &taken), errors.Is(err, events.ErrTooLate):
+		case taken, errors.Is(err, events.ErrTooLate):
 			continue
 		case errors.Is(err, events.ErrCannotErase):
 			return Result{}, refuse(Impossible, "ERASURE_UNSUPPORTED", "the engine that keeps this fleet's log cannot erase payloads; nothing was recorded")
-		case errors.As(err, &mismatch):
+		case mismatches:
 			return Result{}, keyMismatch(mismatch.First)
 		case err != nil:
 			return Result{}, err
@@ -304,6 +304,8 @@ func (l *Ledger) append(ctx context.Context, v view, d decided) (events.Appended
 	if id, ok := entityOf(d.changes[0].stream); ok {
 		correlation = id
 	}
+	salts := make([]byte, events.SaltBytes*len(d.changes))
+	l.random.Bytes(salts)
 	a.Drafts = make([]events.Draft, 0, len(d.changes))
 	for i := range d.changes {
 		c := &d.changes[i]
@@ -326,9 +328,7 @@ func (l *Ledger) append(ctx context.Context, v view, d decided) (events.Appended
 				"event %s has a payload of %d bytes, at most %d are kept", n.Type, len(payload), v.settings.PayloadBytes).
 				With("limit", v.settings.PayloadBytes).With("actual", len(payload))
 		}
-		var salt [events.SaltBytes]byte
-		l.random.Bytes(salt[:])
-		a.Drafts = append(a.Drafts, events.NewDraft(n, salt, payload))
+		a.Drafts = append(a.Drafts, events.NewDraft(n, [events.SaltBytes]byte(salts[i*events.SaltBytes:]), payload))
 	}
 	return l.log.Append(ctx, a)
 }
