@@ -25,8 +25,6 @@ type CheckOptions struct {
 	// Decode has the record's event decoded once for all who ask, if its payload is
 	// what it was; it wants Verify.
 	Decode bool
-	// Keep says that the caller may keep the records.
-	Keep bool
 	// Also, unless nil, is called with every event. It may be called concurrently, and
 	// in any order.
 	Also func(*Checked)
@@ -35,14 +33,15 @@ type CheckOptions struct {
 // Check looks at s.
 func (o CheckOptions) Check(s Stored, err error) Checked {
 	c := Checked{Stored: s, Err: err}
-	o.check(&c)
+	o.check(&c, &Header{})
 	return c
 }
 
-func (o CheckOptions) check(c *Checked) {
+// check looks at c. was is the header before it, or the zero Header.
+func (o CheckOptions) check(c *Checked, was *Header) {
 	if c.Stored.Leaf != nil {
 		var err error
-		if c.Record, err = c.Stored.Record(); c.Err == nil {
+		if c.Record, err = c.Stored.recordAfter(was); c.Err == nil {
 			c.Err = err
 		}
 	}
@@ -82,12 +81,26 @@ func (p *part) add(s Stored, err error) {
 	p.items = append(p.items, Checked{Stored: s, Err: err})
 }
 
-// CheckAhead yields the events of src in order, each checked by one of several workers
-// while those before it are still looked at, so that reading, checking and whatever the
-// caller does have a core each. What one points to is overwritten once a later one is
-// asked for, but with Keep; src is left when it returns.
+// CheckAhead yields what CheckPartsAhead does one by one. What an event points to is
+// overwritten once a later one is asked for.
 func CheckAhead(src iter.Seq2[Stored, error], o CheckOptions) iter.Seq[*Checked] {
 	return func(yield func(*Checked) bool) {
+		for items := range CheckPartsAhead(src, o) {
+			for i := range items {
+				if !yield(&items[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// CheckPartsAhead yields the events of src in order, some at a time, each checked by one
+// of several workers while those before it are still looked at, so that reading, checking
+// and whatever the caller does have a core each. What events point to is overwritten once
+// later ones are asked for; src is left when it returns.
+func CheckPartsAhead(src iter.Seq2[Stored, error], o CheckOptions) iter.Seq[[]Checked] {
+	return func(yield func([]Checked) bool) {
 		workers := runtime.GOMAXPROCS(0)
 		stop := make(chan struct{})
 		free, inOrder, work := make(chan *part, 4*workers), make(chan *part, 2*workers), make(chan *part, 2*workers)
@@ -132,8 +145,10 @@ func CheckAhead(src iter.Seq2[Stored, error], o CheckOptions) iter.Seq[*Checked]
 		for range workers {
 			running.Go(func() {
 				for p := range work {
+					was := &Header{}
 					for i := range p.items {
-						o.check(&p.items[i])
+						o.check(&p.items[i], was)
+						was = &p.items[i].Record.Header
 					}
 					p.done <- struct{}{}
 				}
@@ -141,17 +156,10 @@ func CheckAhead(src iter.Seq2[Stored, error], o CheckOptions) iter.Seq[*Checked]
 		}
 		for p := range inOrder {
 			<-p.done
-			for i := range p.items {
-				if !yield(&p.items[i]) {
-					return
-				}
+			if !yield(p.items) {
+				return
 			}
-			p.items = p.items[:0]
-			if o.Keep {
-				p.bytes = make([]byte, 0, cap(p.bytes))
-			} else {
-				p.bytes = p.bytes[:0]
-			}
+			p.items, p.bytes = p.items[:0], p.bytes[:0]
 			free <- p
 		}
 	}

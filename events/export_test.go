@@ -2,6 +2,6 @@ package events
 
 // For header_test.go: the two ways of reading a header.
 var (
-	ScanHeader        = scanHeader
+	ScanHeaderAfter   = scanHeader
 	ParseHeaderSlowly = parseHeader
 )

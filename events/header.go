@@ -127,7 +127,13 @@ func (h Hash) AppendTo(b []byte) []byte {
 // ParseHeader decodes exactly what Encode writes and refuses every other
 // spelling of the same header: a leaf has one form.
 func ParseHeader(leaf []byte) (Header, error) {
-	if h, ok := scanHeader(leaf); ok {
+	return parseHeaderAfter(leaf, &Header{})
+}
+
+// parseHeaderAfter is ParseHeader for a leaf that comes after that of was, which
+// ParseHeader has returned, or which is zero.
+func parseHeaderAfter(leaf []byte, was *Header) (Header, error) {
+	if h, ok := scanHeader(leaf, was); ok {
 		return h, nil
 	}
 	return parseHeader(leaf)
@@ -166,6 +172,11 @@ func (n Intent) Check() error {
 	if err := checkPlain("causation id", n.Causation); err != nil {
 		return err
 	}
+	return n.checkNumbers()
+}
+
+// checkNumbers is Check but for the names.
+func (n *Intent) checkNumbers() error {
 	switch {
 	case n.Schema < 1:
 		return fmt.Errorf("schema is %d, it starts at 1", n.Schema)
@@ -182,15 +193,21 @@ func (h Header) Check() error {
 	if err := h.Intent.Check(); err != nil {
 		return err
 	}
-	switch {
-	case !ValidID(h.Fleet):
+	if !ValidID(h.Fleet) {
 		return fmt.Errorf("fleet %q is not a valid id", h.Fleet)
-	case h.Position == 0:
+	}
+	return h.Place.checkNumbers()
+}
+
+// checkNumbers is Header.Check for p, but for the fleet.
+func (p *Place) checkNumbers() error {
+	switch {
+	case p.Position == 0:
 		return fmt.Errorf("position is 0, it starts at 1")
-	case h.Revision == 0:
+	case p.Revision == 0:
 		return fmt.Errorf("revision is 0, it starts at 1")
-	case (h.Revision == 1) != h.Prev.IsZero():
-		return fmt.Errorf("revision %d and prev %q do not fit: exactly the first event of a stream has no previous one", h.Revision, h.Prev)
+	case (p.Revision == 1) != p.Prev.IsZero():
+		return fmt.Errorf("revision %d and prev %q do not fit: exactly the first event of a stream has no previous one", p.Revision, p.Prev)
 	}
 	return nil
 }

@@ -32,8 +32,10 @@ func firstHeader() events.Header {
 func TestHeaderRoundTrip(t *testing.T) {
 	for _, h := range []events.Header{header(), firstHeader()} {
 		leaf := h.Encode()
-		if _, quick := events.ScanHeader(leaf); !quick {
-			t.Errorf("%s is not read the quick way", leaf)
+		for _, was := range []events.Header{{}, header(), firstHeader()} {
+			if got, quick := events.ScanHeaderAfter(leaf, &was); !quick || got != h {
+				t.Errorf("%s is not read the quick way", leaf)
+			}
 		}
 		got, err := events.ParseHeader(leaf)
 		if err != nil || got != h {
@@ -92,6 +94,10 @@ func FuzzParseHeader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, leaf []byte) {
 		h, err := events.ParseHeader(leaf)
 		slow, slowErr := events.ParseHeaderSlowly(leaf)
+		was := header()
+		if after, quick := events.ScanHeaderAfter(leaf, &was); quick && (slowErr != nil || after != slow) {
+			t.Fatalf("%q is read after another as\n%+v, by the JSON decoder as\n%+v, %v", leaf, after, slow, slowErr)
+		}
 		if (err == nil) != (slowErr == nil) || err == nil && h != slow {
 			t.Fatalf("%q is read as\n%+v, %v, by the JSON decoder as\n%+v, %v", leaf, h, err, slow, slowErr)
 		}
@@ -107,12 +113,30 @@ func FuzzParseHeader(f *testing.F) {
 	})
 }
 
+// Neighbours share the names that they have in common.
+func TestScanHeaderSharesNames(t *testing.T) {
+	was, leaf := header(), header().Encode()
+	if n := testing.AllocsPerRun(100, func() { events.ScanHeaderAfter(leaf, &was) }); n != 1 {
+		t.Errorf("%v allocations for a header like the one before: only its id is its own", n)
+	}
+	for _, wrong := range []string{"", "agent 1", `agent"1`, "agent-1\\", strings.Repeat("a", events.MaxNameBytes+1)} {
+		bad := []byte(strings.Replace(string(leaf), "agent-1", wrong, 1))
+		if h, quick := events.ScanHeaderAfter(bad, &was); quick {
+			t.Errorf("the actor %q was taken: %+v", wrong, h)
+		}
+	}
+}
+
 func BenchmarkParseHeader(b *testing.B) {
 	leaf := header().Encode()
-	b.ReportAllocs()
-	for b.Loop() {
-		if _, err := events.ParseHeader(leaf); err != nil {
-			b.Fatal(err)
-		}
+	for name, was := range map[string]events.Header{"alone": {}, "neighbour": header()} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, quick := events.ScanHeaderAfter(leaf, &was); !quick {
+					b.Fatal("it is not read the quick way")
+				}
+			}
+		})
 	}
 }

@@ -3,7 +3,6 @@ package events
 import (
 	"bytes"
 	"math"
-	"strconv"
 	"time"
 )
 
@@ -11,28 +10,33 @@ import (
 // JSON decoder does: replay and audit decode every header there is. It takes
 // nothing that ParseHeader would refuse; what it does not take may still be a
 // header, or ParseHeader knows what is wrong with it.
-func scanHeader(leaf []byte) (Header, bool) {
+//
+// was is a header that was taken before, or the zero Header. Neighbours in a log have
+// most of their names in common: those are taken from was, neither checked nor made
+// again.
+func scanHeader(leaf []byte, was *Header) (Header, bool) {
 	s := headerScanner{rest: leaf, ok: true}
 	var h Header
-	h.ID = s.text(`{"id":"`)
-	h.Stream = Stream(s.text(`","stream":"`))
-	h.Type = Kind(s.text(`","type":"`))
+	h.ID = s.name(`{"id":"`, "")
+	h.Stream = Stream(s.name(`","stream":"`, string(was.Stream)))
+	h.Type = s.kind(`","type":"`, was.Type)
 	h.Schema = s.int(`","schema":`)
-	h.Actor = s.text(`,"actor":"`)
-	h.Correlation = s.text(`","correlation":"`)
-	h.Causation = s.text(`","causation":"`)
+	h.Actor = s.name(`,"actor":"`, was.Actor)
+	h.Correlation = s.text(`","correlation":"`, was.Correlation, was.ID)
+	h.Causation = s.text(`","causation":"`, was.Causation, was.ID)
 	h.Key = s.hash(`","key":"`)
 	h.Request = s.hash(`","request":"`)
 	h.Size = s.int(`","size":`)
 	h.Commitment = s.hash(`,"commitment":"`)
 	h.Version = s.int(`","version":`)
-	h.Fleet = s.text(`,"fleet":"`)
+	h.Fleet = s.name(`,"fleet":"`, was.Fleet)
 	h.Position = Position(s.uint(`","position":`))
 	h.Revision = Revision(s.uint(`,"revision":`))
 	h.Time = s.time(`,"time":"`)
 	h.Prev = s.hash(`","prev":"`)
 	s.literal(`"}`)
-	return h, s.ok && len(s.rest) == 0 && h.Version == FormatVersion && h.Check() == nil
+	return h, s.ok && len(s.rest) == 0 && h.Version == FormatVersion && h.Intent.checkNumbers() == nil &&
+		(h.Fleet == was.Fleet || ValidID(h.Fleet)) && h.Place.checkNumbers() == nil
 }
 
 // headerScanner reads one value after another, each after the text that must
@@ -50,8 +54,7 @@ func (s *headerScanner) literal(want string) {
 	s.rest = s.rest[len(want):]
 }
 
-// quoted returns what comes before the next quote. Escapes are not decoded:
-// Header.Check refuses the backslash.
+// quoted returns what comes before the next quote.
 func (s *headerScanner) quoted(before string) []byte {
 	s.literal(before)
 	end := bytes.IndexByte(s.rest, '"')
@@ -64,7 +67,68 @@ func (s *headerScanner) quoted(before string) []byte {
 	return v
 }
 
-func (s *headerScanner) text(before string) string { return string(s.quoted(before)) }
+// given takes a value that was checked before, if it is the next one.
+func (s *headerScanner) given(v string) bool {
+	if v == "" || len(s.rest) <= len(v) || s.rest[len(v)] != '"' || string(s.rest[:len(v)]) != v {
+		return false
+	}
+	s.rest = s.rest[len(v):]
+	return true
+}
+
+// plain scans to the next quote what passes checkPlain.
+func (s *headerScanner) plain() []byte {
+	n := 0
+	for n < len(s.rest) && plainName[s.rest[n]] {
+		n++
+	}
+	if n == len(s.rest) || s.rest[n] != '"' || n > MaxNameBytes {
+		s.ok = false
+		return nil
+	}
+	v := s.rest[:n]
+	s.rest = s.rest[n:]
+	return v
+}
+
+// plainName marks the bytes that a name may have.
+var plainName = func() (t [256]bool) {
+	for c := range t {
+		t[c] = checkPlain("", string([]byte{byte(c)})) == nil
+	}
+	return t
+}()
+
+// text scans a name that may be empty, likely to be one of those given.
+func (s *headerScanner) text(before, was, or string) string {
+	s.literal(before)
+	switch {
+	case s.given(was):
+		return was
+	case s.given(or):
+		return or
+	}
+	return string(s.plain())
+}
+
+func (s *headerScanner) name(before, was string) string {
+	v := s.text(before, was, "")
+	s.ok = s.ok && v != ""
+	return v
+}
+
+func (s *headerScanner) kind(before string, was Kind) Kind {
+	s.literal(before)
+	if s.given(string(was)) {
+		return was
+	}
+	v := s.plain()
+	s.ok = s.ok && len(v) > 0
+	if k, ok := kinds.names[string(v)]; ok {
+		return k
+	}
+	return Kind(v)
+}
 
 func (s *headerScanner) hash(before string) (h Hash) {
 	if h.UnmarshalText(s.quoted(before)) != nil {
@@ -73,14 +137,15 @@ func (s *headerScanner) hash(before string) (h Hash) {
 	return h
 }
 
-func (s *headerScanner) uint(before string) uint64 {
+// uint leaves a number of more than 19 digits to the JSON decoder: it may be too large.
+func (s *headerScanner) uint(before string) (v uint64) {
 	s.literal(before)
 	n := 0
-	for n < len(s.rest) && s.rest[n] >= '0' && s.rest[n] <= '9' {
+	for n < len(s.rest) && s.rest[n] >= '0' && s.rest[n] <= '9' && n < 20 {
+		v = 10*v + uint64(s.rest[n]-'0')
 		n++
 	}
-	v, err := strconv.ParseUint(string(s.rest[:n]), 10, 64)
-	if !s.ok || err != nil || n > 1 && s.rest[0] == '0' {
+	if !s.ok || n == 0 || n == 20 || n > 1 && s.rest[0] == '0' {
 		s.ok = false
 		return 0
 	}

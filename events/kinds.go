@@ -157,6 +157,7 @@ type decodeFunc func([]byte) (Event, error)
 type registry struct {
 	order  []Kind
 	decode map[Kind]decodeFunc
+	names  map[string]Kind // so that each is made once
 }
 
 func decoder[E Event]() (Kind, decodeFunc) {
@@ -171,13 +172,14 @@ func decoder[E Event]() (Kind, decodeFunc) {
 }
 
 func register(list ...func() (Kind, decodeFunc)) registry {
-	r := registry{decode: make(map[Kind]decodeFunc, len(list)+1)}
+	r := registry{decode: make(map[Kind]decodeFunc, len(list)+1), names: make(map[string]Kind, len(list))}
 	for _, f := range list {
 		k, d := f()
 		if r.decode[k] != nil {
 			panic("bug: kind " + string(k) + " is declared twice")
 		}
 		r.order = append(r.order, k)
+		r.names[string(k)] = k
 		r.decode[k] = d
 	}
 	_, r.decode[extKind] = decoder[Ext]()

@@ -168,6 +168,9 @@ type Fold interface {
 	// before. Its effect is not yet visible to readers: it becomes so when the
 	// log calls publish, in the order of staging, after the records are durable.
 	// An error refuses the append and must leave what is staged as it was.
+	// A start stages what lies in the log already, many appends at a time. It puts other
+	// records in the place of those that are published: their Leaf and Payload are not
+	// to be kept.
 	Stage(recs []Record) (publish func(), err error)
 	// Unstage forgets everything that is staged and not published: another relay
 	// was first, and what comes next follows what is published.

@@ -21,8 +21,12 @@ type Stored struct {
 // Record makes a record of s that shares its bytes. A leaf that is not a header in its
 // one form, or that of another position, is a *CorruptError. The payload is not
 // compared with the header: that is Record.Verify.
-func (s Stored) Record() (Record, error) {
-	h, err := ParseHeader(s.Leaf)
+func (s Stored) Record() (Record, error) { return s.recordAfter(&Header{}) }
+
+// recordAfter is Record for an event behind that of was, the header of a record, or the
+// zero Header.
+func (s Stored) recordAfter(was *Header) (Record, error) {
+	h, err := parseHeaderAfter(s.Leaf, was)
 	if err != nil {
 		return Record{}, &CorruptError{Position: s.Position, Detail: err.Error()}
 	}

@@ -270,7 +270,7 @@ type head struct {
 // auditor holds what the events so far add up to.
 type auditor struct {
 	report  Report
-	streams map[events.Stream]head
+	streams map[events.Stream]*head
 	last    time.Time
 	fleet   string // of the last event
 	// part is true when not all streams are read: positions then rise with gaps,
@@ -316,7 +316,7 @@ type auditor struct {
 func newAuditor() *auditor {
 	return &auditor{
 		report:    Report{Findings: []Finding{}},
-		streams:   map[events.Stream]head{},
+		streams:   map[events.Stream]*head{},
 		erased:    map[events.Position]events.Header{},
 		told:      map[events.Position]bool{},
 		rebuilt:   projections.NewState(),
@@ -433,6 +433,10 @@ const forgottenUnknown = "@unknown"
 func (a *auditor) place(r events.Record) {
 	h := r.Header
 	s := a.streams[h.Stream]
+	if s == nil {
+		s = new(head)
+		a.streams[h.Stream] = s
+	}
 	if h.Revision != s.revision+1 {
 		a.find(r, Revision, s.revision+1, h.Revision, "revision %d of stream %s follows %d", h.Revision, h.Stream, s.revision)
 	}
@@ -443,7 +447,7 @@ func (a *auditor) place(r events.Record) {
 		a.find(r, Time, a.last, h.Time, "time runs backwards")
 	}
 	a.last, a.fleet = h.Time, h.Fleet
-	a.streams[h.Stream] = head{h.Revision, r.LeafHash}
+	*s = head{h.Revision, r.LeafHash}
 	if !a.part {
 		if err := a.signed.add(r); err != nil {
 			a.find(r, Order, nil, nil, "%v", err)

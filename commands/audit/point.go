@@ -227,7 +227,7 @@ func (a *auditor) goOn(p *Point) error {
 		}
 		a.signed.all = append(a.signed.all, &checkpoint{signed: []byte(c.Signed), claims: claims, at: c.At, met: true, witnessed: c.Witnessed, earlier: true})
 	}
-	if err := eachHead(s.Streams, func(h events.StreamHead) { a.streams[h.Stream] = head{h.Revision, h.LeafHash} }); err != nil {
+	if err := eachHead(s.Streams, func(h events.StreamHead) { a.streams[h.Stream] = &head{h.Revision, h.LeafHash} }); err != nil {
 		return err
 	}
 	a.heads.upTo = s.HeadsAt

@@ -185,7 +185,7 @@ func (a *auditor) run(from Head, check events.CheckOptions, fn func(*events.Chec
 			tree.Append(rec.LeafHash, tiles)
 			indexes.addKey(&rec.Header)
 			if from.Size == 0 { // or else the heads of streams are not known here
-				if broken := chain.check(*rec); wrong == nil {
+				if broken := chain.check(rec); wrong == nil {
 					wrong = broken
 				}
 			}

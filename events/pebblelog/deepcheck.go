@@ -72,7 +72,7 @@ func (l *Log) checkPortion(chain *chain, tree *seal.Tree, tiles *tileChecker) er
 		p := events.Position(tree.Size() + 1)
 		rec, err := r.read(p)
 		if err == nil {
-			err = chain.check(rec)
+			err = chain.check(&rec)
 		}
 		if err == nil {
 			err = corruptAt(p, rec.Verify())

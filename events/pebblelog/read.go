@@ -231,45 +231,53 @@ func (r *recordReader) read(p events.Position) (events.Record, error) {
 // stored returns the event at p as it is kept, its bytes at the end of buf, which it
 // returns too. If only the payload cannot be read, the leaf is returned with the error.
 func (r *recordReader) stored(p events.Position, buf []byte) (events.Stored, []byte, error) {
-	s := events.Stored{Position: p}
-	leaf, err := at(r.headers, headerKey(r.key[:0], p))
-	if err != nil {
-		return s, buf, &events.CorruptError{Position: p, Detail: "header: " + said(err)}
+	s, err := r.view(p)
+	buf = slices.Grow(buf, len(s.Leaf)+len(s.Payload))
+	from := len(buf)
+	buf = append(append(buf, s.Leaf...), s.Payload...)
+	middle, end := from+len(s.Leaf), len(buf)
+	if s.Leaf != nil {
+		s.Leaf = buf[from:middle:middle]
 	}
-	var payload []byte
-	if r.payloads != nil {
-		payload, err = at(r.payloads, payloadKey(r.key[:0], p))
-		switch {
-		case err != nil:
-			err = &events.CorruptError{Position: p, Detail: "payload: " + said(err)}
-		case len(payload) == 0:
-			s.Erased = true
-		case len(payload) < events.SaltBytes:
-			err = &events.CorruptError{Position: p, Detail: fmt.Sprintf("payload: %d bytes are too few for its salt", len(payload))}
-		}
-	}
-	buf = slices.Grow(buf, len(leaf)+len(payload))
-	buf = append(buf, leaf...)
-	s.Leaf = buf[len(buf)-len(leaf) : len(buf) : len(buf)]
-	if r.payloads != nil && err == nil && !s.Erased {
-		s.Salt = [events.SaltBytes]byte(payload)
-		payload = payload[events.SaltBytes:]
-		buf = append(buf, payload...)
-		s.Payload = buf[len(buf)-len(payload) : len(buf) : len(buf)]
+	if s.Payload != nil {
+		s.Payload = buf[middle:end:end]
 	}
 	return s, buf, err
 }
 
+// view is stored without a copy: the bytes are the database's, until r moves.
+func (r *recordReader) view(p events.Position) (events.Stored, error) {
+	s := events.Stored{Position: p}
+	var err error
+	if s.Leaf, err = at(r.headers, headerKey(r.key[:0], p)); err != nil {
+		return s, &events.CorruptError{Position: p, Detail: "header: " + said(err)}
+	}
+	if r.payloads == nil {
+		return s, nil
+	}
+	payload, err := at(r.payloads, payloadKey(r.key[:0], p))
+	switch {
+	case err != nil:
+		return s, &events.CorruptError{Position: p, Detail: "payload: " + said(err)}
+	case len(payload) == 0:
+		s.Erased = true
+	case len(payload) < events.SaltBytes:
+		return s, &events.CorruptError{Position: p, Detail: fmt.Sprintf("payload: %d bytes are too few for its salt", len(payload))}
+	default:
+		s.Salt, s.Payload = [events.SaltBytes]byte(payload), payload[events.SaltBytes:]
+	}
+	return s, nil
+}
+
 // from yields the events from position p on, in order, up to the first that cannot be
-// read.
+// read. The bytes of one are the database's, until the next is asked for.
 func (r *recordReader) from(p events.Position) iter.Seq2[events.Stored, error] {
 	return func(yield func(events.Stored, error) bool) {
 		for valid := r.headers.SeekGE(headerKey(nil, p)); valid; valid = r.headers.Next() {
-			s, buf, err := r.stored(p, r.buf[:0])
+			s, err := r.view(p)
 			if !yield(s, err) || err != nil {
 				return
 			}
-			r.buf = buf
 			p++
 		}
 		if err := r.headers.Error(); err != nil {

@@ -149,6 +149,13 @@ func (l *Log) readSnapshot(p events.Position) (h snapshotHead, state []byte, err
 	return h, state, nil
 }
 
+// mayResume reports whether there are snapshots that resume looks at.
+func (l *Log) mayResume() bool {
+	_, ok := l.opts.Fold.(events.Snapshotter)
+	list, err := l.listSnapshots()
+	return ok && err == nil && len(list) > 0
+}
+
 // resume takes up the newest snapshot that fits the log: the fold has its state
 // then, and was is what is known of the log there. It reports whether there is one.
 // Nothing is said yet of what lies before: see deepCheck.

@@ -152,7 +152,11 @@ func (l *Log) open() error {
 // openPebble opens the database.
 func (l *Log) openPebble(readOnly bool) error {
 	path := l.opts.FS.PathJoin(l.dir, pebbleName)
-	db, err := openDatabase(path, l.opts.pebbleOptions(path, l.lock, readOnly, l.logger), l.logger)
+	opts := l.opts.pebbleOptions(path, l.lock, readOnly, l.logger)
+	if readOnly && !l.mayResume() {
+		opts.CacheSize = readOnceCacheBytes
+	}
+	db, err := openDatabase(path, opts, l.logger)
 	switch {
 	case err == nil:
 		l.db = db
@@ -163,6 +167,11 @@ func (l *Log) openPebble(readOnly bool) error {
 		return fmt.Errorf("open the database in %s: %w", l.dir, err)
 	}
 }
+
+// readOnceCacheBytes is the block cache where the whole log is read, once and in order.
+// With one that keeps what is read, memory for every block is new, and costs more than
+// reading it.
+const readOnceCacheBytes = 8 << 20
 
 func (l *Log) closePebble() error {
 	err := l.db.Close()
@@ -252,7 +261,7 @@ func (l *Log) checkResumed(was *verified, anchored *Head) error {
 }
 
 // readLog reads the events behind was in order, and compares the tree with the
-// anchor. After an error, was is what was read before it.
+// anchor. After an error, was, and the fold, are what was read before it.
 func (l *Log) readLog(was *verified, anchored *Head) error {
 	r, err := newRecordReader(l.db, l.opts.Fold != nil)
 	if err != nil {
@@ -265,46 +274,95 @@ func (l *Log) readLog(was *verified, anchored *Head) error {
 		chain.time, chain.index = was.time, l.db
 	}
 	tiles := tileChecker{db: l.db}
-	check := events.CheckOptions{
-		// Where something is wrong, Pebble's own sums are not all that counts; and the
-		// end of a log is where something is.
-		Verify: (l.readOnly || was.resumed != 0) && l.opts.Fold != nil,
-		Keep:   true,
+	if tiles.inOrder, err = l.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tileSpace}, UpperBound: spaceEnd(tileSpace)}); err != nil {
+		return err
 	}
-	for c := range events.CheckAhead(r.from(was.resumed+1), check) {
-		p, rec, err := chain.last+1, c.Record, c.Err
+	defer tiles.inOrder.Close()
+	// follow takes the next event, and says whether the fold is to have it, though
+	// something is wrong.
+	follow := func(c *events.Checked) (fits bool, err error) {
+		p, err := chain.last+1, c.Err
 		if err == nil {
-			err = chain.check(rec)
+			err = chain.check(&c.Record)
 		}
 		if err == nil {
 			err = corruptAt(p, c.Payload)
 		}
 		if err != nil {
-			return l.damagedAt(p, err)
+			return false, l.damagedAt(p, err)
 		}
-		if l.opts.Fold != nil {
-			publish, err := l.opts.Fold.Stage([]events.Record{rec})
-			if err != nil {
-				return fmt.Errorf("position %d: the fold refuses what is in the log: %w", p, err)
-			}
-			publish()
-		}
-		was.tree.Append(rec.LeafHash, tiles.check)
+		was.tree.Append(c.Record.LeafHash, tiles.check)
 		if tiles.err != nil {
-			return l.damagedAt(p, tiles.err)
+			return true, l.damagedAt(p, tiles.err)
 		}
 		was.time = chain.time
 		if err := l.checkRoot(was, anchored, "acknowledged"); err != nil {
+			return true, err
+		}
+		return true, l.checkRoot(was, l.opts.Signed, "signed")
+	}
+	check := events.CheckOptions{
+		// Where something is wrong, Pebble's own sums are not all that counts; and the
+		// end of a log is where something is.
+		Verify: (l.readOnly || was.resumed != 0) && l.opts.Fold != nil,
+	}
+	if l.opts.Fold != nil {
+		check.Also = decodeForFold
+	}
+	var batch []events.Record
+	for items := range events.CheckPartsAhead(r.from(was.resumed+1), check) {
+		batch = batch[:0]
+		var wrong error
+		for i := range items {
+			var fits bool
+			if fits, wrong = follow(&items[i]); fits {
+				batch = append(batch, items[i].Record)
+			}
+			if wrong != nil {
+				break
+			}
+		}
+		if err := l.fold(batch); err != nil {
 			return err
 		}
-		if err := l.checkRoot(was, l.opts.Signed, "signed"); err != nil {
-			return err
+		if wrong != nil {
+			return wrong
 		}
 	}
 	if err := tiles.checkEnd(was.tree.Size()); err != nil {
 		return l.damagedAt(chain.last+1, err)
 	}
 	was.lacking = tiles.lacking
+	return nil
+}
+
+// decodeForFold decodes, while others are folded, what folds look at: neither agents'
+// own events, nor most gates.
+func decodeForFold(c *events.Checked) {
+	kind := c.Record.Header.Type
+	if c.Err == nil && c.Payload == nil && !kind.IsExt() && kind != (events.GateDecided{}).Kind() {
+		c.Record = events.WithEvent(c.Record)
+	}
+}
+
+// fold gives the fold records that are in the log.
+func (l *Log) fold(recs []events.Record) error {
+	if l.opts.Fold == nil || len(recs) == 0 {
+		return nil
+	}
+	publish, err := l.opts.Fold.Stage(recs)
+	switch {
+	case err == nil:
+		publish()
+		return nil
+	case len(recs) == 1:
+		return fmt.Errorf("position %d: the fold refuses what is in the log: %w", recs[0].Header.Position, err)
+	}
+	for i := range recs { // which of them it is
+		if err := l.fold(recs[i : i+1]); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -421,7 +479,7 @@ type chain struct {
 	fleet string // "" if it is not known
 	last  events.Position
 	time  time.Time
-	heads map[events.Stream]head
+	heads map[events.Stream]*head
 	lost  uint64 // headers that could not be read
 	// index, unless nil, is asked about streams whose head is not in heads: then the
 	// chain began behind the first event, or has forgotten.
@@ -432,7 +490,7 @@ type chain struct {
 const chainHeads = 100_000
 
 func newChain(fleet string) *chain {
-	return &chain{fleet: fleet, heads: make(map[events.Stream]head)}
+	return &chain{fleet: fleet, heads: make(map[events.Stream]*head)}
 }
 
 // lose notes that the next record cannot be read: some stream has a gap then,
@@ -444,21 +502,25 @@ func (c *chain) lose() {
 
 // check takes the record at the next position. After an error it goes on from
 // that record.
-func (c *chain) check(rec events.Record) error {
+func (c *chain) check(rec *events.Record) error {
 	h := &rec.Header
-	was, known := c.heads[h.Stream]
-	lastTime := c.time
-	if !known && c.index != nil {
-		if len(c.heads) >= chainHeads {
-			clear(c.heads)
+	newest, lastTime := c.heads[h.Stream], c.time
+	if newest == nil {
+		newest = new(head)
+		if c.index != nil {
+			if len(c.heads) >= chainHeads {
+				clear(c.heads)
+			}
+			var err error
+			if *newest, err = c.indexed(h); err != nil {
+				return err
+			}
 		}
-		var err error
-		if was, err = c.indexed(h); err != nil {
-			return err
-		}
+		c.heads[h.Stream] = newest
 	}
+	was := *newest
 	c.last, c.time = h.Position, h.Time
-	c.heads[h.Stream] = head{revision: h.Revision, leaf: rec.LeafHash}
+	*newest = head{revision: h.Revision, leaf: rec.LeafHash}
 	wrong := func(format string, args ...any) error {
 		return &events.CorruptError{Position: h.Position, Detail: fmt.Sprintf(format, args...)}
 	}

@@ -35,7 +35,9 @@ func corruptTile(t seal.Tile, what string) *events.CorruptError {
 
 // tileChecker compares the stored tiles with those that the headers give.
 type tileChecker struct {
-	db      *database
+	db *database
+	// inOrder, unless nil, spares a search for each of the lowest tiles.
+	inOrder *iterator
 	lacking int   // how many are not stored
 	err     error // the first that differs
 	buf     []byte
@@ -46,7 +48,7 @@ func (c *tileChecker) check(t seal.Tile) {
 	if c.err != nil {
 		return
 	}
-	v, found, err := c.db.Get(tileKey(nil, t.Level, t.N))
+	v, found, err := c.stored(t)
 	if err != nil {
 		c.err = corruptTile(t, "cannot be read: "+err.Error())
 		return
@@ -59,6 +61,19 @@ func (c *tileChecker) check(t seal.Tile) {
 	if !bytes.Equal(v, c.buf) {
 		c.err = corruptTile(t, "is not the one that its events give")
 	}
+}
+
+// stored is the tile as it is stored, until the next is asked for.
+func (c *tileChecker) stored(t seal.Tile) ([]byte, bool, error) {
+	key := tileKey(nil, t.Level, t.N)
+	if c.inOrder == nil || t.Level > 0 {
+		return c.db.Get(key)
+	}
+	v, err := at(c.inOrder, key)
+	if errors.Is(err, errMissing) {
+		return nil, false, nil
+	}
+	return v, err == nil, err
 }
 
 // checkEnd looks for tiles behind the last event.
