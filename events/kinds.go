@@ -50,20 +50,20 @@ var kinds = register(
 	decoder[SubscriptionReplayed],
 	decoder[SubscriptionParked],
 	// gates and approvals
-	decoder[GateDecided],
+	scanned(scanGateDecided),
 	decoder[ApprovalRequested],
 	decoder[ApprovalSettled],
 	decoder[ApprovalSpent],
 	// tasks
-	decoder[TaskSubmitted],
-	decoder[TaskOpened],
-	decoder[TaskClaimed],
-	decoder[TaskReported],
+	scanned(scanTaskSubmitted),
+	scanned(scanTaskOpened),
+	scanned(scanTaskClaimed),
+	scanned(scanTaskReported),
 	decoder[LeaseLapsed],
 	decoder[TaskCancelled],
-	decoder[TaskSettled],
+	scanned(scanTaskSettled),
 	// memory
-	decoder[MemoryRecorded],
+	scanned(scanMemoryRecorded),
 	decoder[MemoryConsolidated],
 	decoder[ConclusionRecorded],
 	decoder[SectionRevised],
@@ -171,6 +171,19 @@ func decoder[E Event]() (Kind, decodeFunc) {
 	}
 }
 
+// scanned is decoder with a scan that is tried first.
+func scanned[E Event](scan func(*payloadScanner) E) func() (Kind, decodeFunc) {
+	return func() (Kind, decodeFunc) {
+		kind, decode := decoder[E]()
+		return kind, func(b []byte) (Event, error) {
+			if e, ok := scanPayload(b, scan); ok {
+				return e, nil
+			}
+			return decode(b)
+		}
+	}
+}
+
 func register(list ...func() (Kind, decodeFunc)) registry {
 	r := registry{decode: make(map[Kind]decodeFunc, len(list)+1), names: make(map[string]Kind, len(list))}
 	for _, f := range list {
@@ -182,7 +195,7 @@ func register(list ...func() (Kind, decodeFunc)) registry {
 		r.names[string(k)] = k
 		r.decode[k] = d
 	}
-	_, r.decode[extKind] = decoder[Ext]()
+	_, r.decode[extKind] = scanned(scanExt)()
 	return r
 }
 
