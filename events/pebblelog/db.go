@@ -217,10 +217,11 @@ func (l *pebbleLogger) Fatalf(format string, args ...any) {
 func (l *pebbleLogger) stick(err error) {
 	l.once.Do(func() {
 		l.err = err
-		close(l.stuck)
+		// First, or else whoever stops waiting finds a log that has not failed.
 		if l.then != nil {
 			l.then(err)
 		}
+		close(l.stuck)
 	})
 }
 
