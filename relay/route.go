@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -245,7 +246,7 @@ func (c *call) parseQuery() error {
 				known[i] = p.name
 			}
 			return malformed("UNKNOWN_PARAMETER", "this path takes no parameter %+q", name).
-				with("parameter", fmt.Sprintf("%+q", name)).with("known", known)
+				with("parameter", strings.ToValidUTF8(name, "\uFFFD")).with("known", known)
 		}
 		p := c.op.query[i]
 		if len(values) > 1 && !p.repeated {

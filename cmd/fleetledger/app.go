@@ -256,6 +256,20 @@ func (a *app) showMore(cmd *cobra.Command, next *string) {
 	}
 }
 
+// readFile reads a file, or stdin for "-", up to so many bytes.
+func (a *app) readFile(name string, most int64) ([]byte, error) {
+	in := a.in
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	return io.ReadAll(io.LimitReader(in, most))
+}
+
 // page is one of a list.
 type page[T any] struct {
 	Items      []T     `json:"items"`

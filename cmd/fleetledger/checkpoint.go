@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -112,7 +111,8 @@ func (a *app) verifyCheckpointCommand() *cobra.Command {
 		Use:   "verify FILE --key KEY [--old FILE] [--witness KEY]",
 		Short: "Verify a checkpoint, who witnessed it, and that it continues an earlier one",
 		Long: strings.TrimSpace(`
-Verify that a checkpoint is signed by KEY, the text that "checkpoint --key" showed.
+Verify that a checkpoint, in a file or with "-" on stdin, is signed by KEY, the text
+that "checkpoint --key" showed.
 With --old, verify an earlier one too, and that its events are the beginning of the
 later log: that needs tiles from the server, which is not trusted.
 
@@ -131,7 +131,7 @@ cosigned the checkpoint are told; it is refused if none has.`),
 			if err != nil {
 				return err
 			}
-			now, signed, err := readCheckpoint(args[0], key)
+			now, signed, err := a.readCheckpoint(args[0], key)
 			if err != nil {
 				return err
 			}
@@ -148,7 +148,7 @@ cosigned the checkpoint are told; it is refused if none has.`),
 				Cosigned []seal.Cosignature `json:"cosigned,omitzero"`
 			}{Cosigned: cosigned, checkpointJSON: checkpointJSON{now.Origin, now.Size, now.Root}}
 			if old != "" {
-				earlier, _, err := readCheckpoint(old, key)
+				earlier, _, err := a.readCheckpoint(old, key)
 				if err != nil {
 					return err
 				}
@@ -185,8 +185,8 @@ cosigned the checkpoint are told; it is refused if none has.`),
 	return cmd
 }
 
-func readCheckpoint(name, key string) (c seal.Checkpoint, signed []byte, err error) {
-	if signed, err = os.ReadFile(name); err != nil {
+func (a *app) readCheckpoint(name, key string) (c seal.Checkpoint, signed []byte, err error) {
+	if signed, err = a.readFile(name, 1<<20); err != nil {
 		return c, nil, err
 	}
 	if c, err = seal.VerifyCheckpoint(signed, key); err != nil {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strconv"
 	"strings"
 
@@ -77,7 +75,7 @@ never taken for verified.`),
 			if err != nil {
 				return err
 			}
-			file, err := readEvidence(args[0])
+			file, err := a.readFile(args[0], evidence.MaxBytes+1)
 			if err != nil {
 				return err
 			}
@@ -99,20 +97,6 @@ never taken for verified.`),
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "verifier key of the log; may be repeated")
 	cmd.Flags().StringArrayVar(&witnessTexts, "witness", nil, "key of a witness, NAME+HASH+KEY; may be repeated")
 	return cmd
-}
-
-// readEvidence reads a file no further than any evidence is long.
-func readEvidence(name string) ([]byte, error) {
-	in := io.Reader(os.Stdin)
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
-	}
-	return io.ReadAll(io.LimitReader(in, evidence.MaxBytes+1))
 }
 
 func tellEvidence(p printer, r evidence.Report) {

@@ -2,9 +2,8 @@ package main
 
 import (
 	"fmt"
-	"io"
+	"math"
 	"net/url"
-	"os"
 
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/spf13/cobra"
@@ -126,13 +125,7 @@ func (a *app) leftOut(s scope) {
 
 // readInput is the JSON value in a file, or on stdin for "-".
 func (a *app) readInput(name string) (jsontext.Value, error) {
-	var raw []byte
-	var err error
-	if name == "-" {
-		raw, err = io.ReadAll(a.in)
-	} else {
-		raw, err = os.ReadFile(name)
-	}
+	raw, err := a.readFile(name, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}

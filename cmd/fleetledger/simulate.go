@@ -3,9 +3,8 @@ package main
 import (
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"net/http"
-	"os"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -103,13 +102,7 @@ Exit code 1 means that something would differ.`,
 }
 
 func (a *app) readRules(file string) (jsontext.Value, error) {
-	var b []byte
-	var err error
-	if file == "-" {
-		b, err = io.ReadAll(a.in)
-	} else {
-		b, err = os.ReadFile(file)
-	}
+	b, err := a.readFile(file, math.MaxInt64)
 	if err != nil {
 		return nil, err
 	}

@@ -107,6 +107,14 @@ func (c *checkpoints) compare() {
 	c.due = rest
 }
 
+// doubt adds to what a checkpoint says of the log that it is not signed as it should be, if
+// so: then the one or the other was changed.
+func (p *checkpoint) doubt(unsigned error) {
+	if unsigned != nil && p.claims.Size > 0 { // of one that cannot be read it is told as that
+		p.found.Detail += fmt.Sprintf("; or the checkpoint was changed: %v", unsigned)
+	}
+}
+
 // end reports on all of them, the log having been read to its end.
 func (c *checkpoints) end(r *Report) {
 	ring := c.ring
@@ -127,20 +135,21 @@ func (c *checkpoints) end(r *Report) {
 		}
 	}
 	for _, p := range c.all {
+		_, unsigned := ring.Verify(p.signed)
 		switch {
 		case p.found != nil:
+			p.doubt(unsigned)
 		case !p.met && c.lost:
 			p.found = &Finding{Kind: Undetermined, Position: r.To, Detail: fmt.Sprintf(
 				"the checkpoint over %d events is not checked: not all of their headers can be read", p.claims.Size)}
 		case !p.met:
 			p.found = &Finding{Kind: Checkpoint, Position: r.To + 1, Expected: p.claims.Size, Actual: c.tree.Size(), Detail: fmt.Sprintf(
 				"a checkpoint was signed over %d events, %d are there", p.claims.Size, c.tree.Size())}
-		default:
+			p.doubt(unsigned)
+		case unsigned != nil:
 			// Last, so that a log that lost its keys is told as what it is.
-			if _, err := ring.Verify(p.signed); err != nil {
-				p.found = &Finding{Kind: Checkpoint, Position: max(p.at, events.Position(p.claims.Size)), Detail: fmt.Sprintf(
-					"the checkpoint over %d events does not verify: %v", p.claims.Size, err)}
-			}
+			p.found = &Finding{Kind: Checkpoint, Position: max(p.at, events.Position(p.claims.Size)), Detail: fmt.Sprintf(
+				"the checkpoint over %d events does not verify: %v", p.claims.Size, unsigned)}
 		}
 		switch {
 		case p.found != nil:

@@ -3,6 +3,7 @@ package audit_test
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -65,6 +66,9 @@ func TestCheckpoints(t *testing.T) {
 			}
 		}
 	}
+	lines := bytes.Split(second, []byte("\n"))
+	lines[2] = append([]byte{lines[2][1], lines[2][0]}, lines[2][2:]...)
+	otherRoot := bytes.Join(lines, []byte("\n"))
 	changed := bytes.Replace(second, []byte("ledger.test"), []byte("old.test"), 1)
 	for what, c := range map[string]struct {
 		src      iter.Seq2[events.Stored, error]
@@ -81,6 +85,8 @@ func TestCheckpoints(t *testing.T) {
 		"a header is lost":      {unreadable, [][]byte{second}, 0, "is not checked", at},
 		"the keys are gone":     {seq(withoutKeys), [][]byte{first}, 0, "a checkpoint was signed over", at - 1},
 		"before its key":        {seq(f.records[:founded]), [][]byte{signedOver(t, f.records[:founded])}, 0, "not signed by a key of this log", events.Position(founded)},
+		"another root":          {seq(f.records), [][]byte{otherRoot}, 0, "at least one of them was replaced; or the checkpoint was changed: ", 1},
+		"another size":          {seq(f.records), [][]byte{bytes.Replace(second, fmt.Appendf(nil, "\n%d\n", at), []byte("\n9999\n"), 1)}, 0, "are there; or the checkpoint was changed: ", at + 1},
 		"changed":               {seq(f.records), [][]byte{changed}, 0, "does not verify", at},
 		"no checkpoint at all":  {seq(f.records), [][]byte{[]byte("what is this\n")}, 0, "cannot be read", 1},
 		"good and bad together": {seq(f.records), [][]byte{first, changed}, 1, "does not verify", at},
