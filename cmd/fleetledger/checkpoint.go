@@ -105,16 +105,17 @@ func (a *app) verifierKey(cmd *cobra.Command, c *agent.Client) (string, error) {
 }
 
 func (a *app) verifyCheckpointCommand() *cobra.Command {
-	var key, old string
+	var key, old, oldKey string
 	var witnessTexts []string
 	cmd := &cobra.Command{
-		Use:   "verify FILE --key KEY [--old FILE] [--witness KEY]",
+		Use:   "verify FILE --key KEY [--old FILE [--old-key KEY]] [--witness KEY]",
 		Short: "Verify a checkpoint, who witnessed it, and that it continues an earlier one",
 		Long: strings.TrimSpace(`
 Verify that a checkpoint, in a file or with "-" on stdin, is signed by KEY, the text
 that "checkpoint --key" showed.
 With --old, verify an earlier one too, and that its events are the beginning of the
-later log: that needs tiles from the server, which is not trusted.
+later log: that needs tiles from the server, which is not trusted. Where the log has
+changed its key in between, --old-key is the one that signed the earlier checkpoint.
 
 With --witness, give the keys of witnesses that you trust, and those of them that have
 cosigned the checkpoint are told; it is refused if none has.`),
@@ -124,8 +125,16 @@ cosigned the checkpoint are told; it is refused if none has.`),
 			if key == "" {
 				return misused("--key is missing: whose signature is to be there?")
 			}
+			if oldKey == "" {
+				oldKey = key
+			} else if old == "" {
+				return misused("--old-key is the key of the earlier checkpoint: name that with --old")
+			}
 			if _, err := seal.VerifierOrigin(key); err != nil {
 				return misused("--key: %v", err)
+			}
+			if _, err := seal.VerifierOrigin(oldKey); err != nil {
+				return misused("--old-key: %v", err)
 			}
 			witnesses, err := witnessKeys(witnessTexts)
 			if err != nil {
@@ -148,7 +157,7 @@ cosigned the checkpoint are told; it is refused if none has.`),
 				Cosigned []seal.Cosignature `json:"cosigned,omitzero"`
 			}{Cosigned: cosigned, checkpointJSON: checkpointJSON{now.Origin, now.Size, now.Root}}
 			if old != "" {
-				earlier, _, err := a.readCheckpoint(old, key)
+				earlier, _, err := a.readCheckpoint(old, oldKey)
 				if err != nil {
 					return err
 				}
@@ -182,6 +191,7 @@ cosigned the checkpoint are told; it is refused if none has.`),
 	cmd.Flags().StringVar(&key, "key", "", "verifier key of the log")
 	cmd.Flags().StringArrayVar(&witnessTexts, "witness", nil, "key of a witness, NAME+HASH+KEY; may be repeated")
 	cmd.Flags().StringVar(&old, "old", "", "file with an earlier checkpoint")
+	cmd.Flags().StringVar(&oldKey, "old-key", "", "verifier key of the log then, if it was another")
 	return cmd
 }
 
@@ -197,11 +207,13 @@ func (a *app) readCheckpoint(name, key string) (c seal.Checkpoint, signed []byte
 
 // extends checks with the server's tiles that now continues earlier.
 func (a *app) extends(cmd *cobra.Command, earlier, now seal.Checkpoint) error {
-	c, err := a.client(cmd)
-	if err != nil {
-		return err
-	}
-	return seal.Extends(earlier, now, func(path string) ([]byte, error) {
+	var c *agent.Client // most that contradict each other do so without a server
+	return seal.Extends(earlier, now, func(path string) (_ []byte, err error) {
+		if c == nil {
+			if c, err = a.client(cmd); err != nil {
+				return nil, err
+			}
+		}
 		resp, err := c.Get(cmd.Context(), "/log/"+path, nil)
 		if err != nil {
 			return nil, a.unanswered(err)

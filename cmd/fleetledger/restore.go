@@ -68,6 +68,8 @@ func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string, wit
 	if err != nil {
 		return err
 	}
+	_, err = os.Lstat(a.data)
+	made := errors.Is(err, fs.ErrNotExist)
 	if err := os.MkdirAll(a.data, 0o755); err != nil {
 		return fmt.Errorf("data directory: %w", err)
 	}
@@ -100,7 +102,7 @@ func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string, wit
 					err = told
 				}
 				err = errors.Join(err, tryNext(fmt.Errorf("fleet %s of %s is not restored: its audit has findings; nothing was changed", fleet, from),
-					"try another backup, or look at this one: fleetledger audit --data "+shellWord(from)+" --fleet "+fleet))
+					"restore another backup, or look at this one: fleetledger audit --data "+shellWord(from)+" --fleet "+fleet))
 				break
 			}
 		}
@@ -114,6 +116,9 @@ func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string, wit
 	if err := errors.Join(err, os.RemoveAll(part)); err != nil {
 		if isNew {
 			removeLock(a.data)
+		}
+		if made {
+			_ = os.Remove(a.data) // it is empty, and does no harm if it stays
 		}
 		return err
 	}
