@@ -110,7 +110,8 @@ func (l *Ledger) foldUpTo(ctx context.Context, s *projections.State, p events.Po
 	if err := l.log.Wait(ctx, p); err != nil {
 		return err
 	}
-	staging := make([]events.Record, 1)
+	// To stage an event costs little more than to stage nothing.
+	staged := make([]events.Record, 0, 100)
 	for r, err := range l.log.ReadAll(ctx, s.Position()) {
 		if err != nil {
 			return err
@@ -118,12 +119,15 @@ func (l *Ledger) foldUpTo(ctx context.Context, s *projections.State, p events.Po
 		if r.Header.Position > p {
 			break
 		}
-		staging[0] = r
-		publish, err := s.Stage(staging)
+		if staged = append(staged, r); len(staged) < cap(staged) && r.Header.Position < p {
+			continue
+		}
+		publish, err := s.Stage(staged)
 		if err != nil {
-			return fmt.Errorf("position %d: the fold refuses what is in the log: %w", r.Header.Position, err)
+			return fmt.Errorf("positions %d to %d: the fold refuses what is in the log: %w", staged[0].Header.Position, r.Header.Position, err)
 		}
 		publish()
+		staged = staged[:0]
 	}
 	return nil
 }
