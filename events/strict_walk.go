@@ -13,8 +13,9 @@ import (
 
 // strictWalk goes once through a JSON text. It scans by itself rather than with
 // jsontext.Decoder: that one stops at the first duplicate name or broken
-// character, and takes twice as long. Nothing is accepted on its word alone,
-// since json.Unmarshal reads the same bytes afterwards.
+// character, and takes twice as long. Nothing is accepted on its word alone, since
+// json.Unmarshal reads the same bytes afterwards; of ScanStrict's walk jsontext looks
+// at the values, when an event is encoded.
 type strictWalk struct {
 	data      []byte
 	pos       int

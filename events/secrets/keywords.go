@@ -110,7 +110,7 @@ func hasPrefixFold[T string | []byte](s T, prefix string) bool {
 	if len(s) < len(prefix) {
 		return false
 	}
-	for i := range len(prefix) {
+	for i := len(prefix) - 1; i >= 0; i-- { // the beginning is mostly known to fit
 		c := s[i]
 		if 'A' <= c && c <= 'Z' {
 			c += 'a' - 'A'
