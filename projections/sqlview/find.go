@@ -26,6 +26,8 @@ const (
 	// firstLook is how many series are looked at first, lookFurther by how much more at
 	// each further look, up to lookMost.
 	firstLook, lookFurther, lookMost = 32, 4, 1000
+	// pageCost is what it costs to look through a page of the index, in series looked at.
+	pageCost = 1
 )
 
 // questions are what is asked for at each rank.
@@ -102,20 +104,32 @@ func (t *search) rankOf(haystack string) int {
 // matching adds the series of a rank that were seen before a place, the last first.
 //
 // The index is asked for those that have the rarest of the terms, and what they say tells
-// which of them have the rest. If many do not, the fewest further terms without which
-// they would not have been found are asked for too: each costs a look through all that
-// have it, and most say nothing that others do not.
+// which of them have the rest. If many do not, further terms without which they would not
+// have been found are asked for too: each costs a look through all that have it, and most
+// say nothing that others do not.
 func (t *search) matching(ctx context.Context, rank int, before int64) error {
 	terms, err := t.rarestFirst(ctx, t.asked[rank].terms)
 	if err != nil {
 		return err
 	}
 	n := min(1, len(terms))
+	if rank == 1 {
+		// Both are pairs, mostly: what has the two rarest is mostly an answer.
+		n = min(2, len(terms))
+	}
+	oldest, err := t.oldest()
+	if err != nil {
+		return err
+	}
 	limit := max(firstLook, t.want)
 	for looked := 0; looked < maxForgotten; looked += limit {
 		list, err := t.page(ctx, terms[:n], before, limit)
 		if err != nil {
 			return err
+		}
+		newest, had := before, len(t.found)
+		if len(list) > 0 {
+			newest = list[0].seen
 		}
 		var others []string // haystacks of those that are no answers
 		for _, c := range list {
@@ -136,17 +150,29 @@ func (t *search) matching(ctx context.Context, rank int, before int64) error {
 		if len(list) < limit || ctx.Err() != nil {
 			return ctx.Err()
 		}
-		n += tellApart(terms[n:], others, len(list)/16)
+		// If it goes on like this, so many times as many are still to be looked at.
+		further := float64(before-oldest) / float64(max(newest-before, 1))
+		if n := len(t.found) - had; n > 0 {
+			further = min(further, float64(t.want-len(t.found))/float64(n))
+		}
+		n += tellApart(terms[n:], others, further)
 		limit = min(lookFurther*limit, lookMost)
 	}
 	return nil
 }
 
-// tellApart puts those terms first that the most of the haystacks lack, of what is left
-// by those before, until no more than so many are left. It returns how many these are.
-func tellApart(terms []term, haystacks []string, left int) (n int) {
-	for ; n < len(terms) && len(haystacks) > left; n++ {
-		best, most := 0, 0
+// oldest is the place of the series that was seen first.
+func (t *search) oldest() (seen int64, err error) {
+	return seen, t.known(func(rows *sql.Rows) error { return rows.Scan(&seen) }, queryOldest)
+}
+
+// tellApart puts those terms first that are worth asking for too, and returns how many
+// these are. The haystacks are those of a look that were no answers; so many times as
+// many are expected further on. A term is worth it if it costs less to look through its
+// pages than to look at all that lack it.
+func tellApart(terms []weighed, haystacks []string, further float64) (n int) {
+	for ; n < len(terms); n++ {
+		best, most := 0, 0.0
 		for i, x := range terms[n:] {
 			lack := 0
 			for _, h := range haystacks {
@@ -154,8 +180,8 @@ func tellApart(terms []term, haystacks []string, left int) (n int) {
 					lack++
 				}
 			}
-			if lack > most {
-				best, most = n+i, lack
+			if gain := float64(lack)*further - float64(x.pages)*pageCost; lack > 0 && gain > most {
+				best, most = n+i, gain
 			}
 		}
 		if most == 0 {
@@ -165,6 +191,13 @@ func tellApart(terms []term, haystacks []string, left int) (n int) {
 		haystacks = slices.DeleteFunc(haystacks, func(h string) bool { return !strings.Contains(h, terms[n].needle()) })
 	}
 	return n
+}
+
+// weighed is a term and how many pages of the index its rows reach over; of the terms past
+// maxWeighed the most that any of the others has.
+type weighed struct {
+	term
+	pages int64
 }
 
 // maxForgotten bounds how many series are looked at for those that are answers and of
@@ -177,16 +210,19 @@ const maxForgotten = 100_000
 // a part each term begins (https://sqlite.org/fts5.html#the_fts_index_idx_and_data_tables_).
 // A rare term that shares its page with the beginning of a common one looks like that.
 // It is only an order to look in; the answers are the same in any.
-func (t *search) rarestFirst(ctx context.Context, terms []term) ([]term, error) {
-	terms = slices.Clone(terms)
+func (t *search) rarestFirst(ctx context.Context, terms []term) ([]weighed, error) {
+	out := make([]weighed, len(terms))
+	for i, x := range terms {
+		out[i].term = x
+	}
 	if len(terms) < 2 {
-		return terms, nil
+		return out, nil
 	}
 	// The longest are most likely to be rare.
-	slices.SortStableFunc(terms, func(a, b term) int { return cmp.Compare(len(b.indexed()), len(a.indexed())) })
-	weighed := terms[:min(len(terms), maxWeighed)]
-	texts := make([]string, len(weighed))
-	for i, x := range weighed {
+	slices.SortStableFunc(out, func(a, b weighed) int { return cmp.Compare(len(b.indexed()), len(a.indexed())) })
+	list := out[:min(len(out), maxWeighed)]
+	texts := make([]string, len(list))
+	for i, x := range list {
 		texts[i] = x.indexed()
 	}
 	pages := map[string]int64{}
@@ -203,12 +239,18 @@ func (t *search) rarestFirst(ctx context.Context, terms []term) ([]term, error) 
 		}
 		pages[word] = n
 	}
-	slices.SortStableFunc(weighed, func(a, b term) int { return cmp.Compare(pages[a.indexed()], pages[b.indexed()]) })
-	return terms, rows.Err()
+	for i := range list {
+		list[i].pages = pages[texts[i]]
+	}
+	slices.SortStableFunc(list, func(a, b weighed) int { return cmp.Compare(a.pages, b.pages) })
+	for i := len(list); i < len(out); i++ {
+		out[i].pages = list[len(list)-1].pages
+	}
+	return out, rows.Err()
 }
 
 // page reads the series that have terms and were seen before a place, the last first.
-func (t *search) page(ctx context.Context, terms []term, before int64, limit int) (list []candidate, err error) {
+func (t *search) page(ctx context.Context, terms []weighed, before int64, limit int) (list []candidate, err error) {
 	var noted []int
 	one := func(rows *sql.Rows) error {
 		c, isNoted, err := scanCandidate(rows)
@@ -260,12 +302,13 @@ const (
 			SELECT (SELECT min(segid) FROM tried_idx WHERE segid > part.id) FROM part WHERE part.id IS NOT NULL),
 		term (word, key) AS (SELECT value, CAST('0' || value AS BLOB) FROM json_each(?))
 		SELECT word, sum(
-			ifnull((SELECT pgno FROM tried_idx WHERE segid = part.id AND term > key ORDER BY term LIMIT 1) -
-			(SELECT pgno FROM tried_idx WHERE segid = part.id AND term <= key ORDER BY term DESC LIMIT 1), 0))
+			ifnull((SELECT pgno >> 1 FROM tried_idx WHERE segid = part.id AND term > key ORDER BY term LIMIT 1) -
+			(SELECT pgno >> 1 FROM tried_idx WHERE segid = part.id AND term <= key ORDER BY term DESC LIMIT 1), 0))
 		FROM term, part WHERE part.id IS NOT NULL GROUP BY word`
+	queryOldest = `SELECT ifnull(min(seen), 0) FROM series`
 	queryCounts = `SELECT ` + seriesColumns + `, EXISTS (SELECT 1 FROM series_conclusions WHERE series = series.id), EXISTS (SELECT 1 FROM cited WHERE cited.series = series.id)
 		FROM series WHERE id IN (SELECT value FROM json_each(?))`
 	queryRuns = `SELECT ` + runColumns + ` FROM runs WHERE position IN (SELECT value FROM json_each(?))`
 )
 
-var triedQueries = []string{queryPosition, querySame, queryNewest, queryPlaces, queryTerms, queryPages, queryCounts, queryRuns}
+var triedQueries = []string{queryPosition, querySame, queryNewest, queryPlaces, queryTerms, queryPages, queryOldest, queryCounts, queryRuns}
