@@ -49,6 +49,7 @@ func TestSQL(t *testing.T) {
 	}{
 		{`{"query":"SELEC 1"}`, 400, "SQL_INVALID"},
 		{`{"query":"SELECT ?","params":[]}`, 400, "SQL_INVALID"},
+		{`{"query":"SELECT ?","params":[1,2]}`, 400, "SQL_INVALID"},
 		{`{"query":"SELECT 1; SELECT 2"}`, 400, "SQL_ONE_STATEMENT"},
 		{`{"query":"DROP TABLE runs"}`, 422, "SQL_NOT_READ_ONLY"},
 		{`{"query":"SELECT load_extension('x')"}`, 422, "SQL_FORBIDDEN"},

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -145,6 +146,10 @@ func (a *asking) answer(query string, params []any, limit int) (Table, error) {
 	}
 	if err := st.Close(); err != nil {
 		return Table{}, err
+	}
+	// The driver takes more than there are, and leaves them out.
+	if n := placeholders(query); n != len(params) {
+		return Table{}, refuseQuery(SQLInvalid, "%d params came, and the query takes %d: one for each ?, or as many as the highest ?N says", len(params), n)
 	}
 	// A line's end, for the query may end in a comment.
 	rows, err := a.conn.QueryContext(a.ctx, "WITH "+a.remembered+"q AS (\n"+query+"\n) SELECT * FROM q LIMIT 0", params...)
@@ -306,6 +311,23 @@ func checkQuery(query string) error {
 		return refuseQuery(SQLNotReadOnly, "the view is only read: SELECT, VALUES or WITH")
 	}
 	return refuseQuery(SQLInvalid, "a query begins with SELECT, VALUES or WITH")
+}
+
+// placeholders is how many values a query takes: a ? takes the one behind the highest so
+// far, ?N the N-th.
+func placeholders(query string) (most int) {
+	for token, rest := nextToken(query); token != ""; token, rest = nextToken(rest) {
+		if token != "?" {
+			continue
+		}
+		n := most + 1
+		if rest != "" && rest[0] >= '0' && rest[0] <= '9' {
+			token, rest = nextToken(rest)
+			n, _ = strconv.Atoi(token) // what is no such number was not prepared
+		}
+		most = max(most, n)
+	}
+	return most
 }
 
 // nextToken cuts the next token off a query: a word, a quoted text, or one sign.

@@ -97,6 +97,44 @@ var refusedQueries = []struct{ query, code string }{
 	{`SELECT '` + strings.Repeat("x", AskQueryBytes) + `'`, SQLTooBig},
 }
 
+// As many params as a query takes, no more and no fewer: one that is left out silently
+// answers another question.
+func TestAskCountsParams(t *testing.T) {
+	v := founding(t).view()
+	for _, c := range []struct {
+		query string
+		takes int
+	}{
+		{`SELECT 1`, 0},
+		{`SELECT ?`, 1},
+		{`SELECT ?, ?`, 2},
+		{`SELECT ?2, ?`, 3},
+		{`SELECT ?2, ?1, ?2`, 2},
+		{`SELECT ?3`, 3},
+		{`SELECT '?', "?", ` + "`?`" + `, [?] /* ? */ FROM (SELECT 1 AS "?") WHERE 'it''s ?' <> ? -- ?`, 1},
+		{"SELECT ?\n-- ?\n, ? /* ? */", 2},
+	} {
+		for n := range 5 {
+			_, err := v.Ask(t.Context(), c.query, make([]any, n), 10, "ana")
+			q, _ := errors.AsType[*QueryError](err)
+			switch {
+			case n == c.takes && err != nil, n != c.takes && q == nil:
+				t.Errorf("%s with %d: %v", c.query, n, err)
+			case q != nil && (q.Code != SQLInvalid || !strings.Contains(q.Detail, fmt.Sprintf("%d params came, and the query takes %d:", n, c.takes))):
+				t.Errorf("%s with %d: %+v", c.query, n, q)
+			}
+		}
+	}
+	for _, query := range []string{`SELECT :a`, `SELECT @a`, `SELECT $a`, `SELECT ?0`, `SELECT ?99999999999999999999`} {
+		for n := range 2 {
+			_, err := v.Ask(t.Context(), query, make([]any, n), 10, "ana")
+			if q, _ := errors.AsType[*QueryError](err); q == nil || q.Code != SQLInvalid {
+				t.Errorf("%s with %d: %v", query, n, err)
+			}
+		}
+	}
+}
+
 func TestAskRefuses(t *testing.T) {
 	l := founding(t)
 	dir := t.TempDir()
