@@ -123,6 +123,10 @@ func New(fleets map[string]*commands.Ledger, cfg Config) *Relay {
 // Handler serves the API.
 func (s *Relay) Handler() http.Handler { return s.router }
 
+// maxHeaderBytes has room for a command of 32 KiB, which is what a fleet takes unless it
+// is set to take more, in the address of GET /v1/tried: three bytes for each of its own.
+const maxHeaderBytes = 3*32<<10 + 16<<10
+
 // NewServer returns a server for h with the timeouts that it needs. Event streams
 // stay open past them: they keep deadlines of their own.
 func NewServer(h http.Handler) *http.Server {
@@ -132,7 +136,7 @@ func NewServer(h http.Handler) *http.Server {
 		ReadTimeout:       time.Minute,
 		WriteTimeout:      2 * time.Minute,
 		IdleTimeout:       2 * time.Minute,
-		MaxHeaderBytes:    64 << 10,
+		MaxHeaderBytes:    maxHeaderBytes,
 	}
 }
 

@@ -126,6 +126,16 @@ func TestTriedWithinABudget(t *testing.T) {
 	f.do("ana", "GET", "/v1/tried?q=make&cursor=AAAA", "").want(400, "CURSOR_INVALID")
 }
 
+// Whatever command may be recorded may be asked for: the longest, and every byte of it
+// escaped.
+func TestTriedOfALongCommand(t *testing.T) {
+	f := newFleet(t).people()
+	long := strings.Repeat("\u65e5", (32<<10-4)/3)
+	f.remember([]string{"echo", long}, 0)
+	f.remember([]string{"sudo", "echo", long[:len(long)-30]}, 0)
+	f.do("ana", "GET", "/v1/tried?q="+url.QueryEscape("echo "+long), "").want(200).has("answers.0.why_matched", "same_command", "answers.0.command", "echo "+long)
+}
+
 // What an agent reads as text cannot get out of its fence.
 func TestTriedIsFenced(t *testing.T) {
 	f := newFleet(t).people()
