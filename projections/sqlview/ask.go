@@ -400,7 +400,7 @@ func (gatherer) Step(_ *sqlite.FunctionContext, args []driver.Value) error {
 			row[i] = append([]byte{}, v...)
 			s.bytes += len(v)
 		case string:
-			row[i] = strings.ToValidUTF8(v, "\ufffd")
+			row[i] = strings.Clone(strings.ToValidUTF8(v, "\ufffd"))
 			s.bytes += len(v)
 		default:
 			row[i] = v
@@ -450,7 +450,9 @@ func (t *sinkTable) remove(token int64) { t.byToken.Delete(token) }
 var askDriver = sync.OnceValues(func() (*sqlite.Driver, error) {
 	d := &sqlite.Driver{}
 	return d, d.RegisterFunction(gatherName, &sqlite.FunctionImpl{
-		NArgs:         -1,
+		NArgs: -1,
+		// Else a text ends at its first NUL. Step keeps nothing but copies.
+		VolatileArgs:  true,
 		MakeAggregate: func(sqlite.FunctionContext) (sqlite.AggregateFunction, error) { return gatherer{}, nil },
 	})
 })

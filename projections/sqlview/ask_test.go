@@ -25,6 +25,8 @@ func TestAsk(t *testing.T) {
 			Table{Columns: []string{"command", "code"}, Rows: [][]any{{"make all", int64(2)}}}},
 		{`VALUES (1, 'a', NULL, 1.5), (2, 'b;c', x'00', 2)`, nil, 10,
 			Table{Columns: []string{"column1", "column2", "column3", "column4"}, Rows: [][]any{{int64(1), "a", nil, 1.5}, {int64(2), "b;c", []byte{0}, int64(2)}}}},
+		{`SELECT 'a' || char(0) || 'b', ?, length(?1), x'610062', ''`, []any{"\x00c\x00"}, 10,
+			Table{Columns: []string{"'a' || char(0) || 'b'", "?", "length(?1)", "x'610062'", "''"}, Rows: [][]any{{"a\x00b", "\x00c\x00", int64(0), []byte("a\x00b"), ""}}}},
 		{`WITH n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n`, nil, 3,
 			Table{Columns: []string{"x"}, Rows: [][]any{{int64(1)}, {int64(2)}, {int64(3)}}, Cut: "rows"}},
 		{`SELECT actor_id FROM actors ORDER BY actor_id DESC`, nil, 2,
