@@ -55,10 +55,11 @@ func (o CheckOptions) check(c *Checked, was *Header) {
 	}
 }
 
-// Bounds of what one worker checks at a time.
+// Bounds of what one worker checks at a time: little enough to be in a core's cache
+// still when the next looks at it.
 const (
-	partEvents = 1024
-	partBytes  = 1 << 20
+	partEvents = 256
+	partBytes  = 256 << 10
 )
 
 // part is some events in a row.
@@ -105,7 +106,7 @@ func CheckPartsAhead(src iter.Seq2[Stored, error], o CheckOptions) iter.Seq[[]Ch
 		stop := make(chan struct{})
 		free, inOrder, work := make(chan *part, 4*workers), make(chan *part, 2*workers), make(chan *part, 2*workers)
 		for range cap(free) {
-			free <- &part{done: make(chan struct{}, 1)}
+			free <- &part{items: make([]Checked, 0, partEvents), done: make(chan struct{}, 1)}
 		}
 		var running sync.WaitGroup
 		defer running.Wait()
