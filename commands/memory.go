@@ -8,6 +8,7 @@ import (
 
 	"fleetledger/events"
 	"fleetledger/events/secrets"
+	"fleetledger/events/shell"
 	"fleetledger/projections"
 )
 
@@ -94,6 +95,8 @@ func (c RecordMemory) decide(v view) (decided, error) {
 			"the record is of machine %s: only it or an actor derived from it records that, unless imported_from says where it came from", r.Machine)
 	}
 	keepOutput(&r.Envelope, v.settings)
+	// Whoever records may not know what a pipe hides, or not say so.
+	r.Masked = r.Masked || shell.Masked(r.Argv)
 	// It happened, so it is recorded, without its secrets. The gate's approval is
 	// bound to the masked form too, for it is stored with it.
 	r = secrets.MaskRecord(r)

@@ -10,6 +10,7 @@ import (
 
 	"fleetledger/events"
 	"fleetledger/events/secrets"
+	"fleetledger/events/shell"
 	"fleetledger/projections"
 )
 
@@ -61,12 +62,18 @@ func (c ReportAttempt) decide(v view, t *projections.Task) (decided, events.Posi
 	}
 	keepOutput(&e, v.settings)
 	// Its agent did this; one of another make may not have.
+	hides := shell.Masked(t.Argv(t.Leg(v.caller.Actor)))
+	e.Masked = e.Masked || hides
 	e = secrets.MaskEnvelope(e)
 	if a.Reported() {
 		// One that was erased cannot be compared: to say that it was the same would
 		// acknowledge what may never have been recorded.
-		if a.Envelope != nil && sameReport(e, *a.Envelope) {
-			return decided{}, a.Report, nil
+		if a.Envelope != nil {
+			kept := *a.Envelope
+			kept.Masked = kept.Masked || hides
+			if sameReport(e, kept) {
+				return decided{}, a.Report, nil
+			}
 		}
 		return decided{}, 0, refuse(Conflict, "ALREADY_REPORTED", "attempt %d of task %s was reported at position %d with another envelope, or with one that was erased", c.Attempt, t.ID, a.Report).
 			With("position", a.Report)

@@ -11,6 +11,7 @@ import (
 
 	"fleetledger/events"
 	"fleetledger/events/secrets"
+	"fleetledger/events/shell"
 )
 
 // Place is where a command runs in this program's place: the working directory,
@@ -63,7 +64,7 @@ func (c Attached) Run(p Place) (events.Envelope, int) {
 func (c Attached) run(p Place) (events.Envelope, int) {
 	env := events.Envelope{
 		Cwd: p.dir, Repo: p.tree.repo, Commit: p.tree.commit, Dirty: p.tree.dirty,
-		Stdout: newCapture().output(), Stderr: newCapture().output(), Masked: Masked(c.Argv),
+		Stdout: newCapture().output(), Stderr: newCapture().output(), Masked: shell.Masked(c.Argv),
 	}
 	began := time.Now()
 	env.StartedAt = began.UTC().Truncate(time.Microsecond)

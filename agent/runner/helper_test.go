@@ -21,6 +21,7 @@ import (
 	"go.uber.org/goleak"
 
 	"fleetledger/events"
+	"fleetledger/events/shell"
 )
 
 // The commands that these tests run are the test binary itself, so that they
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 		os.Exit(helper(mode, os.Args[1:]))
 	}
 	// The agent's own git gets no variable of ours: it is known by its name.
-	if programName(os.Args[0]) == "git" {
+	if shell.ProgramName(os.Args[0]) == "git" {
 		os.Exit(helper("hang", nil))
 	}
 	goleak.VerifyTestMain(m)

@@ -3,29 +3,9 @@ package runner
 import (
 	"slices"
 	"strings"
+
+	"fleetledger/events/shell"
 )
-
-// shells are the programs that run a script given as text.
-var shells = []string{
-	"sh", "bash", "rbash", "dash", "ash", "zsh", "ksh", "ksh93", "mksh", "yash",
-	"fish", "csh", "tcsh", "nu", "elvish", "xonsh", "cmd", "powershell", "pwsh",
-}
-
-// programName is the bare name of a program: no directory, no Windows
-// extension, no dash of a login shell. Both separators count on every system,
-// because argv may come from another machine's history.
-func programName(argv0 string) string {
-	name := argv0[strings.LastIndexAny(argv0, `/\`)+1:]
-	if dot := strings.LastIndexByte(name, '.'); dot > 0 {
-		switch ext := strings.ToLower(name[dot:]); ext {
-		case ".exe", ".com", ".cmd", ".bat":
-			name = strings.ToLower(name[:dot])
-		}
-	}
-	return strings.TrimPrefix(name, "-")
-}
-
-func isShell(argv0 string) bool { return slices.Contains(shells, programName(argv0)) }
 
 // launcher describes a program whose purpose is to start another one: the
 // options before the other program's name.
@@ -67,7 +47,7 @@ var launchers = map[string]launcher{
 // inner is empty if it starts none (a bare env). readable is false when the
 // options do not say for certain what is started.
 func launched(argv []string) (inner []string, isLauncher, readable bool) {
-	l, ok := launchers[programName(argv[0])]
+	l, ok := launchers[shell.ProgramName(argv[0])]
 	if !ok {
 		return nil, false, true
 	}

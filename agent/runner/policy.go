@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"fleetledger/events"
+	"fleetledger/events/shell"
 )
 
 // Policy is what this machine permits. The zero Policy permits nothing.
@@ -160,7 +161,7 @@ func (p Policy) permit(argv []string) *stop {
 		return refused("the options of %s hide which program it starts: name that program directly, or use only options of %s that do not choose it", shown(name), shown(name))
 	}
 	what := "a program"
-	if isShell(name) {
+	if shell.Is(name) {
 		what = "a shell"
 	}
 	return refused("%s is %s that this machine does not allow: start the agent with --allow %s", shown(name), what, shown(name))
@@ -270,8 +271,8 @@ func (p Policy) program(name, dir string) (string, *stop) {
 	if relative && (err != nil || !p.within(filepath.Dir(real))) {
 		return "", refused("%s lies outside the allowed roots, or a symbolic link leads out of them: start the agent with --allow and its absolute path", shown(name))
 	}
-	if isShell(real) && !isShell(name) && !p.names(real) {
-		return "", refused("%s leads to %s, a shell: start the agent with --allow %s", shown(name), shown(real), programName(real))
+	if shell.Is(real) && !shell.Is(name) && !p.names(real) {
+		return "", refused("%s leads to %s, a shell: start the agent with --allow %s", shown(name), shown(real), shell.ProgramName(real))
 	}
 	// Windows hands a batch file to cmd, which reads the arguments as script.
 	if ext := strings.ToLower(filepath.Ext(path)); runtime.GOOS == "windows" && (ext == ".bat" || ext == ".cmd") && !p.names("cmd") {
@@ -283,7 +284,7 @@ func (p Policy) program(name, dir string) (string, *stop) {
 // names reports whether the list names the program at path, by any spelling.
 func (p Policy) names(path string) bool {
 	return slices.ContainsFunc(p.allow, func(entry string) bool {
-		return entry == path || programName(entry) == programName(path)
+		return entry == path || shell.ProgramName(entry) == shell.ProgramName(path)
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"fleetledger/events"
+	"fleetledger/events/shell"
 )
 
 func TestOnlyTheListRuns(t *testing.T) {
@@ -238,8 +239,8 @@ func TestLinksOfPrograms(t *testing.T) {
 		return Run(background(), p, Command{Argv: []string{argv0, "-c", "exit 4"}, Env: as("argv0")})
 	}
 	wantExit(t, run("tool", "tool"), 0)
-	wantExit(t, run("go", "go", programName(real)), 4)
-	if e := run("go", "go"); e.Outcome != events.RefusedByAgent || !strings.Contains(e.Reason, "a shell: start the agent with --allow "+programName(real)) {
+	wantExit(t, run("go", "go", shell.ProgramName(real)), 4)
+	if e := run("go", "go"); e.Outcome != events.RefusedByAgent || !strings.Contains(e.Reason, "a shell: start the agent with --allow "+shell.ProgramName(real)) {
 		t.Errorf("a name that leads to a shell: %+v", e)
 	}
 	if e := run("./outward", "./outward"); e.Outcome != events.RefusedByAgent || !strings.Contains(e.Reason, "symbolic link") {

@@ -8,6 +8,7 @@ import (
 
 	"fleetledger/events"
 	"fleetledger/events/secrets"
+	"fleetledger/events/shell"
 )
 
 // Command is what one attempt runs: the part of an events.TaskCommand that its
@@ -79,7 +80,7 @@ func run(ctx context.Context, p Policy, c Command, pc pace) events.Envelope {
 		Cwd:    c.Cwd,
 		Stdout: newCapture().output(),
 		Stderr: newCapture().output(),
-		Masked: Masked(c.Argv),
+		Masked: shell.Masked(c.Argv),
 	}
 	env.StartedAt = time.Now().UTC().Truncate(time.Microsecond)
 	env.EndedAt = env.StartedAt

@@ -15,6 +15,7 @@ import (
 	"fleetledger/agent/runner"
 	"fleetledger/events"
 	"fleetledger/events/secrets"
+	"fleetledger/events/shell"
 	"fleetledger/migrations/histories"
 	"fleetledger/projections"
 )
@@ -166,9 +167,9 @@ func (im *importer) send(ctx context.Context, it histories.Item) error {
 	}
 	record := it.Run.Record
 	if it.Run.Line != "" {
-		record.Argv, record.Masked = runner.ShellLine(it.Run.Line)
+		record.Argv, record.Masked = shell.Line(it.Run.Line)
 	} else {
-		record.Masked = runner.Masked(record.Argv)
+		record.Masked = shell.Masked(record.Argv)
 	}
 	if record.Repo != "" {
 		record.Repo = runner.RepoName(record.Repo, record.Cwd)

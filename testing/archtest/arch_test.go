@@ -44,7 +44,7 @@ var homes = []struct {
 	{"golang.org/x/mod/sumdb/", []string{"events/seal", "testing/logtest", "testing/witnessstub"}, "the formats of proofs are read and written in one place"},
 	{"github.com/zricethezav/gitleaks/", []string{"events/secrets"}, "what is a secret is decided in one place, for the machine and for the relay"},
 	{"modernc.org/sqlite", []string{"projections/sqlview", "migrations/histories", "testing/load"}, "SQLite is a view for analysts, and a file of atuin's; the log is elsewhere"},
-	{"mvdan.cc/sh/", []string{"agent/runner"}, "shell syntax is read where commands run"},
+	{"mvdan.cc/sh/", []string{"events/shell"}, "what a shell can hide is decided in one place, for the machine and for the relay"},
 }
 
 // pure are packages that a replay runs: they may not ask a clock, a network or

@@ -1,4 +1,4 @@
-package runner
+package shell
 
 import (
 	"slices"
@@ -32,7 +32,7 @@ const maxSteps = 500_000
 // nothing is hidden, the answer is true.
 func Masked(argv []string) bool {
 	for i := range argv {
-		if isShell(argv[i]) && shellMasked(argv[i:]) {
+		if Is(argv[i]) && shellMasked(argv[i:]) {
 			return true
 		}
 	}
@@ -50,7 +50,7 @@ const unknownText = "\x00"
 // shellMasked is Masked for an argv that starts with a shell.
 func shellMasked(argv []string) bool {
 	lang := syntax.LangBash
-	switch programName(argv[0]) {
+	switch ProgramName(argv[0]) {
 	case "zsh":
 		lang = syntax.LangZsh
 	case "ksh", "ksh93", "mksh":

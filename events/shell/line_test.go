@@ -1,4 +1,4 @@
-package runner
+package shell
 
 import (
 	"slices"
@@ -8,7 +8,7 @@ import (
 	"mvdan.cc/sh/v3/syntax"
 )
 
-func TestShellLine(t *testing.T) {
+func TestLine(t *testing.T) {
 	sh := func(line string) []string { return []string{"sh", "-c", line} }
 	for _, c := range []struct {
 		line   string
@@ -40,7 +40,7 @@ func TestShellLine(t *testing.T) {
 		{"", sh(""), false},
 		{"for", sh("for"), true},
 	} {
-		argv, masked := ShellLine(c.line)
+		argv, masked := Line(c.line)
 		if !slices.Equal(argv, c.argv) || masked != c.masked {
 			t.Errorf("%q: %q, masked %t; want %q, %t", c.line, argv, masked, c.argv, c.masked)
 		}
@@ -48,11 +48,11 @@ func TestShellLine(t *testing.T) {
 }
 
 // What becomes words must come back as the same words when it is typed again.
-func FuzzShellLine(f *testing.F) {
+func FuzzLine(f *testing.F) {
 	f.Add("go test ./...")
 	f.Add(`a 'b' "c\"" d\ e {f,g} [h] ~`)
 	f.Fuzz(func(t *testing.T, line string) {
-		argv, _ := ShellLine(line)
+		argv, _ := Line(line)
 		if len(argv) == 3 && argv[0] == "sh" && argv[1] == "-c" && argv[2] == line {
 			return
 		}
@@ -65,9 +65,9 @@ func FuzzShellLine(f *testing.F) {
 			quoted[i] = q
 		}
 		if strings.Contains(strings.Join(quoted, ""), "$'") {
-			return // a form of quoting that ShellLine leaves to the shell
+			return // a form of quoting that Line leaves to the shell
 		}
-		if again, _ := ShellLine(strings.Join(quoted, " ")); !slices.Equal(again, argv) {
+		if again, _ := Line(strings.Join(quoted, " ")); !slices.Equal(again, argv) {
 			t.Errorf("%q is %q, and that %q", line, argv, again)
 		}
 	})

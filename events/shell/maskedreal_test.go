@@ -1,4 +1,4 @@
-package runner
+package shell
 
 import (
 	"context"
@@ -25,7 +25,7 @@ func TestMaskedAgainstBash(t *testing.T) {
 		if MaskedScript(script) {
 			return
 		}
-		ctx, cancel := context.WithTimeout(background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		out, err := exec.CommandContext(ctx, bash, "--norc", "-c", "exec 3>&1 >/dev/null 2>&1\n"+prelude+script).Output()
 		failed := strings.Contains(string(out), "F")

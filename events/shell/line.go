@@ -1,4 +1,4 @@
-package runner
+package shell
 
 import (
 	"strings"
@@ -10,12 +10,12 @@ import (
 // thousands of arguments stays the one line that it was.
 const maxPlainWords = 256
 
-// ShellLine is the argv of a line that somebody typed into a shell, and whether
+// Line is the argv of a line that somebody typed into a shell, and whether
 // its exit code can hide another one. One plain command is its words: go test
 // ./... typed into a shell is the same command as go test ./... run without one.
 // Everything that needs a shell (pipes, lists, redirections, assignments,
 // variables, patterns, ~), and what cannot be read, is sh -c LINE.
-func ShellLine(line string) (argv []string, masked bool) {
+func Line(line string) (argv []string, masked bool) {
 	masked = MaskedScript(line)
 	if words := plainWords(line); words != nil {
 		return words, masked
