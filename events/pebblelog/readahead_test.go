@@ -34,7 +34,7 @@ func TestReadAhead(t *testing.T) {
 	mem := vfs.NewMem()
 	w, err := mem.Create("table", vfs.WriteCategoryUnspecified)
 	if err == nil {
-		_, err = w.Write(all)
+		_, err = w.Write(bytes.Clone(all))
 	}
 	if err = errors.Join(err, w.Close()); err != nil {
 		t.Fatal(err)
