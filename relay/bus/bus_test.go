@@ -17,8 +17,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
+	"github.com/nats-io/nats-server/v2/server"
 
 	"fleetledger/commands"
 	"fleetledger/events"
@@ -334,5 +336,44 @@ func (f *fixture) recordLarge(stream events.Stream, size int) {
 		Body: events.Ext{Source: "/test", DataContentType: "application/json", Data: fmt.Appendf(nil, "%q", strings.Repeat("x", size))}}})
 	if err != nil {
 		f.t.Fatal(err)
+	}
+}
+
+// Publishers are closed while a message is under way, to a receiver that takes it and
+// to one that does not answer: each ends at once, and nothing is touched by two (the
+// race detector tells).
+func TestStopInMidDelivery(t *testing.T) {
+	n := newNATS(t, server.Options{})
+	n.stream("")
+	silent := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		_, _ = io.Copy(io.Discard, req.Body) // only then is it seen that the client left
+		<-req.Context().Done()
+	}))
+	t.Cleanup(silent.Close)
+	key, err := OpenWebhookKey("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range []events.Destination{
+		webhook(newReceiver(t).URL), webhook(silent.URL),
+		{Kind: "nats", URL: n.ClientURL(), Subject: "fleet.events"},
+		{Kind: "nats", URL: n.ClientURL(), Subject: "no.stream"},
+	} {
+		for i := range 50 {
+			to, err := connect(d, "", key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i)*100*time.Microsecond)
+			began := time.Now()
+			err = to.publish(ctx, message.NewMessage(fmt.Sprint(i), []byte("{}")))
+			if took := time.Since(began); took > answerTimeout/2 {
+				t.Errorf("%s: %v after its context ended (%v)", d.URL, took, err)
+			}
+			if err := to.Close(); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
 	}
 }

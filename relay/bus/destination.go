@@ -134,26 +134,27 @@ func connectNATS(d events.Destination, credential string) (*destination, error) 
 	return &destination{judgingNATS{p}, d.Subject}, nil
 }
 
-// judgingNATS tells what NATS refuses for what it is.
+// judgingNATS tells what NATS refuses for what it is, and ends with the context of
+// the one message that it is given, which the client of NATS does not look at.
 type judgingNATS struct{ message.Publisher }
 
-func (p judgingNATS) Publish(topic string, list ...*message.Message) error {
-	err := p.Publisher.Publish(topic, list...)
-	if errors.Is(err, nats.ErrMaxPayload) {
-		return &rejectedError{err.Error()}
-	}
-	return err
-}
-
-// publish sends one message and returns when it was taken, or ctx ends.
-func (d *destination) publish(ctx context.Context, m *message.Message) error {
-	m.SetContext(ctx)
-	done := make(chan error, 1)
-	go func() { done <- d.Publish(d.topic, m) }()
+func (p judgingNATS) Publish(topic string, one ...*message.Message) error {
+	ctx, done := one[0].Context(), make(chan error, 1)
+	go func() { done <- p.Publisher.Publish(topic, one...) }()
 	select {
 	case err := <-done:
+		if errors.Is(err, nats.ErrMaxPayload) {
+			return &rejectedError{err.Error()}
+		}
 		return err
 	case <-ctx.Done():
-		return ctx.Err() // Publish ends within answerTimeout
+		return ctx.Err() // the rest ends within answerTimeout, or when it is closed
 	}
+}
+
+// publish sends one message and returns when it was taken, or ctx ends; the
+// destination may be closed then.
+func (d *destination) publish(ctx context.Context, m *message.Message) error {
+	m.SetContext(ctx)
+	return d.Publish(d.topic, m)
 }
