@@ -133,7 +133,7 @@ func TestOnlyTheDutyDelivers(t *testing.T) {
 		got := r.taken()
 		return slices.Contains(got, more[len(more)-1])
 	})
-	got := slices.Compact(slices.Clone(r.taken()))
+	got := r.taken()
 	for i, id := range append(slices.Clone(ids), more...) {
 		if !slices.Contains(got, id) {
 			t.Errorf("event %d was never delivered", i)
