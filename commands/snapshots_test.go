@@ -14,34 +14,35 @@ import (
 	"fleetledger/projections"
 )
 
-// snapshots keeps what KeepSnapshots writes, newest last.
-type snapshots struct {
-	wrote chan events.Position
-	last  []byte
+// snapshots takes what KeepSnapshots writes.
+type snapshots chan snapshot
+
+type snapshot struct {
+	events.Position
+	state []byte
 }
 
-func (s *snapshots) write(_ string, p events.Position, state []byte) error {
-	s.last = slices.Clone(state)
-	s.wrote <- p
+func (s snapshots) write(_ string, p events.Position, state []byte) error {
+	s <- snapshot{p, slices.Clone(state)}
 	return nil
 }
 
-func (s *snapshots) await(t *testing.T) events.Position {
+func (s snapshots) await(t *testing.T) snapshot {
 	t.Helper()
 	select {
-	case p := <-s.wrote:
-		return p
+	case one := <-s:
+		return one
 	case <-time.After(20 * time.Second):
 		t.Fatal("no snapshot within 20 s")
-		return 0
+		return snapshot{}
 	}
 }
 
 // kept starts KeepSnapshots and ends it with the test.
-func kept(t *testing.T, l *commands.Ledger, every, since events.Position) (*snapshots, <-chan error) {
+func kept(t *testing.T, l *commands.Ledger, every, since events.Position) (snapshots, <-chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	s, ended := &snapshots{wrote: make(chan events.Position, 100)}, make(chan error, 1)
+	s, ended := make(snapshots, 100), make(chan error, 1)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -56,26 +57,26 @@ func kept(t *testing.T, l *commands.Ledger, every, since events.Position) (*snap
 func TestKeepSnapshots(t *testing.T) {
 	w := newWorld(t)
 	s, _ := kept(t, w.Ledger, 10, 0)
-	if p := s.await(t); p != w.Log().Durable() {
-		t.Errorf("the first is of position %d, the log ends at %d", p, w.Log().Durable())
+	if first := s.await(t); first.Position != w.Log().Durable() {
+		t.Errorf("the first is of position %d, the log ends at %d", first.Position, w.Log().Durable())
 	}
 	for i := range 40 {
 		level := events.Level(i)
 		w.ok(w.RegisterActor(w.ctx(), as("root"), commands.RegisterActor{ID: fmt.Sprintf("a%d", i), Kind: events.Human, AuthorityLevel: &level}))
 	}
-	var last events.Position
-	for last < w.Log().Durable()-10 {
-		p := s.await(t)
-		if p < last+10 {
-			t.Errorf("a snapshot at %d after one at %d", p, last)
+	var last snapshot
+	for last.Position < w.Log().Durable()-10 {
+		next := s.await(t)
+		if next.Position < last.Position+10 {
+			t.Errorf("a snapshot at %d after one at %d", next.Position, last.Position)
 		}
-		last = p
+		last = next
 	}
 	state := projections.NewState()
-	if err := state.RestoreSnapshot(last, s.last); err != nil {
+	if err := state.RestoreSnapshot(last.Position, last.state); err != nil {
 		t.Fatal(err)
 	}
-	if state.Position() != last || state.Authority().Actor("a5") == nil || w.Drift() != nil {
+	if state.Position() != last.Position || state.Authority().Actor("a5") == nil || w.Drift() != nil {
 		t.Errorf("taken up: position %d, %v", state.Position(), w.Drift())
 	}
 }
@@ -111,14 +112,14 @@ func TestDrift(t *testing.T) {
 	select {
 	case err := <-ended:
 		var drift *commands.DriftError
-		if !errors.As(err, &drift) || drift.Position <= first || len(drift.Differences) == 0 || drift.Differences[0].View != "settings" {
+		if !errors.As(err, &drift) || drift.Position <= first.Position || len(drift.Differences) == 0 || drift.Differences[0].View != "settings" {
 			t.Errorf("it ended with %v", err)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the difference was not found")
 	}
-	if l.Drift() == nil || len(s.wrote) != 0 {
-		t.Errorf("drift %v, %d snapshots more", l.Drift(), len(s.wrote))
+	if l.Drift() == nil || len(s) != 0 {
+		t.Errorf("drift %v, %d snapshots more", l.Drift(), len(s))
 	}
 }
 
