@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 
 	"github.com/EventStore/EventStore-Client-Go/v4/esdb"
@@ -22,14 +21,14 @@ type Shelf struct {
 
 	mu      sync.Mutex
 	limited map[string]bool // whose streams' length was set; guarded by mu
-	// unknown are the ids of what was put by each name, of which nobody knows whether it
-	// was written; guarded by mu.
-	unknown map[string][][16]byte
+	// unknown are the events put by each name of which nobody knows whether they were
+	// written, with the version that their caller had seen; guarded by mu.
+	unknown map[string]map[[16]byte]uint64
 }
 
 // NewShelf returns the shelf of a log. It ends with the log.
 func NewShelf(l *Log) *Shelf {
-	return &Shelf{l: l, limited: map[string]bool{}, unknown: map[string][][16]byte{}}
+	return &Shelf{l: l, limited: map[string]bool{}, unknown: map[string]map[[16]byte]uint64{}}
 }
 
 // OpenShelf opens the shelf of a log that is not open here. Close closes it.
@@ -80,6 +79,7 @@ func (s *Shelf) Put(ctx context.Context, name string, value []byte, version uint
 	}
 	e := esdb.EventData{EventType: "relay.kept", ContentType: esdb.ContentTypeJson, Data: value}
 	_, _ = rand.Read(e.EventID[:]) // never fails
+	seen := version
 	err := s.put(ctx, name, e, version)
 	if errors.Is(err, errWrongHead) {
 		last, failed := s.newest(ctx, name)
@@ -90,10 +90,12 @@ func (s *Shelf) Put(ctx context.Context, name string, value []byte, version uint
 		if last != nil {
 			conflict.Actual = events.Revision(last.EventNumber + 1)
 		}
-		if last == nil || last.EventNumber < version || !slices.Contains(s.unknowns(name), [16]byte(last.EventID)) {
+		// What was put before upon the same version may have arrived after all. Upon another
+		// one says nothing: what others have put may lie between, and a node that lags has
+		// not told the caller of it.
+		if last == nil || !s.arrived(name, last.EventID, seen) {
 			return 0, conflict
 		}
-		// What the same caller has put before has arrived after all.
 		version = last.EventNumber + 1
 		if err = s.put(ctx, name, e, version); errors.Is(err, errWrongHead) {
 			return 0, conflict
@@ -102,17 +104,23 @@ func (s *Shelf) Put(ctx context.Context, name string, value []byte, version uint
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
-		s.unknown[name] = append(s.unknown[name], e.EventID)
+		if s.unknown[name] == nil {
+			s.unknown[name] = map[[16]byte]uint64{}
+		}
+		s.unknown[name][e.EventID] = seen
 		return 0, err
 	}
 	delete(s.unknown, name)
 	return version + 1, nil
 }
 
-func (s *Shelf) unknowns(name string) [][16]byte {
+// arrived reports whether an event is one that was put upon this version, and of which
+// nobody knew whether it was written.
+func (s *Shelf) arrived(name string, id [16]byte, version uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.unknown[name]
+	upon, ok := s.unknown[name][id]
+	return ok && upon == version
 }
 
 // Remove removes the value of a name.

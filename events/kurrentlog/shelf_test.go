@@ -57,6 +57,56 @@ func TestShelf(t *testing.T) {
 	holds("", 0)
 }
 
+// TestShelfAfterALostAnswer puts again after a value was written whose answer was lost:
+// upon the same version that is its own; upon an older one, as a node that lags tells
+// it, what another relay has put between would be lost.
+func TestShelfAfterALostAnswer(t *testing.T) {
+	c := start(t, kurrentstub.Options{Nodes: 1})
+	open := func() *kurrentlog.Shelf {
+		s, err := kurrentlog.OpenShelf(kurrentlog.Options{Connection: c.ConnectionString(), Fleet: fleet, Deadline: 200 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		return s
+	}
+	a, b := open(), open()
+	put := func(s *kurrentlog.Shelf, value string, version uint64) uint64 {
+		t.Helper()
+		v, err := s.Put(t.Context(), "x", []byte(value), version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	lose := func(value string, version uint64) {
+		t.Helper()
+		c.Misbehave(kurrentstub.Faults{DropAfterWrite: 1})
+		defer c.Misbehave(kurrentstub.Faults{})
+		if _, err := a.Put(t.Context(), "x", []byte(value), version); !errors.Is(err, events.ErrUnavailable) {
+			t.Fatalf("the answer was lost: %v", err)
+		}
+	}
+	put(a, "1", 0)
+	put(b, "2", 1)
+	lose("3", 2)
+	_, err := a.Put(t.Context(), "x", []byte("of 1"), 1)
+	if conflict, ok := errors.AsType[*events.ConflictError](err); !ok || conflict.Actual != 3 {
+		t.Errorf("put upon what another relay has replaced: %v", err)
+	}
+	if v := put(a, "4", 2); v != 4 {
+		t.Errorf("version %d, want 4: behind the one whose answer was lost", v)
+	}
+	lose("5", 4)
+	put(b, "6", 5)
+	if _, err := a.Put(t.Context(), "x", []byte("of 4"), 4); err == nil {
+		t.Error("put upon what another relay has replaced")
+	}
+	if got, v, err := b.Get(t.Context(), "x"); err != nil || string(got) != "6" || v != 6 {
+		t.Errorf("%q, version %d, %v; want 6, version 6", got, v, err)
+	}
+}
+
 // TestShelfOnAClusterThatMisbehaves has two relays count in one value: an increment
 // that was acknowledged is there, one that conflicted is not.
 func TestShelfOnAClusterThatMisbehaves(t *testing.T) {
