@@ -57,6 +57,9 @@ func TestTriedAgainstALookAtEverything(t *testing.T) {
 		vocabulary    []string
 		runs, queries int
 	}{{few, 700, 60}, {few, 700, 60}, {sorts, 1500, 60}} {
+		if testing.Short() {
+			c.runs, c.queries = c.runs/3, c.queries/3
+		}
 		rng := rand.New(rand.NewPCG(uint64(seed), 1))
 		some := func(n int) []string {
 			var list []string
