@@ -18,11 +18,17 @@ type reluctant struct {
 	events.Log
 	cannotErase bool
 	scrub       error
+	// first, if there is one, is done before the next append.
+	first func()
 }
 
 func (l *reluctant) Append(ctx context.Context, a events.Append) (events.Appended, error) {
 	if l.cannotErase && len(a.Erase) > 0 {
 		return events.Appended{}, events.ErrCannotErase
+	}
+	if do := l.first; do != nil {
+		l.first = nil
+		do()
 	}
 	return l.Log.Append(ctx, a)
 }
@@ -140,4 +146,34 @@ func (w *world) eventOf(p events.Position) string {
 		w.t.Fatal(err)
 	}
 	return recs[0].Header.ID
+}
+
+// A conclusion begins with the command that it is about. One that is being written while
+// that command is erased does not bring it back.
+func TestConclusionMeetsErasure(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	code := 0
+	ran := events.Envelope{Outcome: events.Exited, ExitCode: &code, StartedAt: w.Now, EndedAt: w.Now, Machine: "m1"}
+	record := w.ok(w.RecordMemory(w.ctx(), as("m1"), commands.RecordMemory{Record: events.MemoryRecord{Argv: []string{"a", "leaked"}, Envelope: ran}})).Records[0].Header.ID
+	w.ok(w.SubmitTask(w.ctx(), as("ana"), commands.SubmitTask{TaskCommand: events.TaskCommand{Argv: []string{"a", "leaked"}, Targets: []string{"m1"}}}))
+	task := w.State().OpenTasks()[0]
+	w.ok(w.ClaimTask(w.ctx(), as("m1"), commands.ClaimTask{TaskID: task.ID, Machine: "m1"}))
+	w.ok(w.ReportAttempt(w.ctx(), as("m1"), commands.ReportAttempt{TaskID: task.ID, Attempt: 1, Envelope: ran}))
+	slow := &reluctant{}
+	o := w.over(slow)
+	meets := func(erased string, about events.About) (commands.Result, error) {
+		slow.first = func() {
+			w.ok(w.ErasePayload(w.ctx(), as("root"), commands.ErasePayload{EventID: erased, Reason: "leaked"}))
+		}
+		return o.Conclude(o.ctx(), as("ana"), commands.Conclude{About: &about, Text: "it ran"})
+	}
+	_, err := meets(record, events.About{RecordID: record})
+	if r, ok := errors.AsType[*commands.Refusal](err); !ok || r.Code != "RECORD_NOT_FOUND" {
+		t.Errorf("got %v", err)
+	}
+	e := first[events.ConclusionRecorded](w, w.ok(meets(w.eventOf(task.Position), events.About{TaskID: task.ID})))
+	if e.Subject == nil || len(e.Subject.Argv) != 0 || *e.Subject.ExitCode != 0 {
+		t.Errorf("got %+v", e.Subject)
+	}
 }

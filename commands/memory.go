@@ -120,6 +120,7 @@ type Conclude struct {
 // SECRET_IN_TEXT, and what gates answer.
 func (l *Ledger) Conclude(ctx context.Context, caller Caller, c Conclude) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
+		erasures := l.state.LedgerRevision()
 		stream, subject, err := l.concludedOn(ctx, c.About)
 		if err != nil {
 			return decided{}, err
@@ -133,7 +134,12 @@ func (l *Ledger) Conclude(ctx context.Context, caller Caller, c Conclude) (Resul
 				return decided{}, invalid(problem("/supersedes", "UNKNOWN_CONCLUSION", "no conclusion %q", c.Supersedes))
 			}
 		}
-		return c.decide(v, stream, subject)
+		d, err := c.decide(v, stream, subject)
+		if subject != nil {
+			// Whose command is erased meanwhile is not repeated.
+			d.expect = append(d.expect, events.Expectation{Stream: events.LedgerStream, Revision: erasures})
+		}
+		return d, err
 	})
 }
 
