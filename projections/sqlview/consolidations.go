@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 
 	"fleetledger/events"
@@ -90,9 +91,12 @@ func (r reader) rememberedTables(actor string) (string, error) {
 	}
 	return `runs AS (SELECT * FROM main.runs AS runs WHERE ` + condition + `),
 		series AS (SELECT * FROM main.series AS s WHERE NOT ` + mayBeForgotten + `
-			UNION ALL SELECT id, key, command, machine, repo, repo_key, count(*), sum(result = 'succeeded'), sum(result = 'failed'), sum(result = 'masked'),
-				min(ended_at), max(ended_at), (SELECT position FROM runs WHERE series = s.id ORDER BY ended_at DESC, position DESC LIMIT 1), tags, failure, seen
-			FROM main.series AS s JOIN (SELECT series, result, ended_at FROM runs) AS r ON r.series = s.id WHERE ` + mayBeForgotten + ` GROUP BY s.id),
+			UNION ALL SELECT id, key, command, machine, (SELECT repo FROM runs WHERE position = left_run), repo_key, runs, succeeded, failed, masked, first_at, last_at, left_run,
+				(SELECT json_group_array(tag) FROM (SELECT value AS tag FROM runs, json_each(runs.tags) WHERE series = counted.id GROUP BY value ORDER BY min(position), min(json_each.key) LIMIT ` + strconv.Itoa(maxTags) + `)),
+				ifnull((SELECT failure FROM runs WHERE series = counted.id AND failure IS NOT NULL ORDER BY position DESC LIMIT 1), ''), seen
+			FROM (SELECT id, key, command, machine, repo_key, count(*) AS runs, sum(result = 'succeeded') AS succeeded, sum(result = 'failed') AS failed, sum(result = 'masked') AS masked,
+				min(ended_at) AS first_at, max(ended_at) AS last_at, (SELECT position FROM runs WHERE series = s.id ORDER BY ended_at DESC, position DESC LIMIT 1) AS left_run, seen
+				FROM main.series AS s JOIN (SELECT series, result, ended_at FROM runs) AS r ON r.series = s.id WHERE ` + mayBeForgotten + ` GROUP BY s.id) AS counted),
 		`, nil
 }
 

@@ -112,20 +112,8 @@ func (f *fold) recount(id int64) error {
 		if err := rows.Scan(&position, &result, &ended, &repo, &tags, &failure); err != nil {
 			return err
 		}
-		var list []string
-		if err := fromJSON(tags, &list); err != nil {
-			return err
-		}
-		s.count(result, ended)
-		if s.runs == 1 || ended >= s.lastAt {
-			s.lastAt, s.lastRun, s.repo = ended, events.Position(position), repo
-		}
-		s.addTags(list)
-		if failure != "" {
-			s.failure = failure
-		}
-		return nil
-	}, `SELECT position, result, ended_at, repo, tags, ifnull(failure, '') FROM runs WHERE series = ? ORDER BY position`, id)
+		return s.countRun(position, result, ended, repo, tags, failure)
+	}, `SELECT `+countedColumns+` FROM runs WHERE series = ? ORDER BY position`, id)
 	if err != nil {
 		return err
 	}

@@ -141,10 +141,15 @@ func (t *search) matching(ctx context.Context, rank int, before int64) error {
 				continue
 			}
 			text := c.haystack()
-			if t.rankOf(text) != rank {
+			found := false
+			// What matches better only by runs that are forgotten matches worse.
+			if r := t.rankOf(text); r == rank || r > 0 && r < rank && t.forgetful() {
+				if found, err = t.add(&c, rank); err != nil {
+					return err
+				}
+			}
+			if !found {
 				others = append(others, text)
-			} else if err := t.add(c.series, rank); err != nil {
-				return err
 			}
 		}
 		if len(list) < limit || ctx.Err() != nil {

@@ -368,3 +368,48 @@ func TestSuperseded(t *testing.T) {
 		}
 	}
 }
+
+// What only a forgotten run said, its tags and what went wrong in it, is told with none of
+// the runs that are left, and finds none.
+func TestForgottenWords(t *testing.T) {
+	l := newLedger(t)
+	says := func(tag, stderr string) func(*events.MemoryRecord) {
+		return func(r *events.MemoryRecord) { r.Tags, r.Stderr.Tail = []string{tag, "both"}, stderr }
+	}
+	l.ran(1, []string{"make", "disk"}, says("kept", "error: out of memory\n"), in(`D:\Kept`))
+	l.ran(0, []string{"make"}, says("plain", ""))
+	gone := l.ran(1, []string{"make", "disk"}, says("lost", "error: the disk is full\n"), in(`d:\kept`))
+	l.append("machine-m1", events.MemoryConsolidated{Text: "mended", Records: []string{gone}, Forgets: &events.Forgetting{Cited: true}})
+	v := l.view()
+	for _, c := range []struct{ reader, query, want string }{
+		{"bo", "make disk", "make disk 2 same_command error: the disk is full"},
+		{"ana", "make disk", "make disk 1 same_command error: out of memory"},
+		{"bo", "disk full", "make disk 2 same_words error: the disk is full"},
+		{"ana", "disk full", ""},
+		{"bo", "lost both", "make disk 2 same_words error: the disk is full"},
+		{"ana", "lost both", ""},
+		{"ana", "kept", "make disk 1 same_phrase error: out of memory"},
+		{"ana", "kept both", "make disk 1 same_words error: out of memory"},
+	} {
+		found, err := v.Tried(t.Context(), Query{Text: c.query, Forgetful: c.reader, Limit: 10})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range found.Answers {
+			got = append(got, fmt.Sprint(a.Command, " ", a.Runs, " ", a.WhyMatched, " ", a.Failure))
+		}
+		if strings.Join(got, "; ") != c.want {
+			t.Errorf("%s asking %q is told %q, not %q", c.reader, c.query, got, c.want)
+		}
+	}
+	for reader, want := range map[string]string{
+		"bo":  `[[d:\kept ["kept","both","lost"] error: the disk is full] [ ["plain","both"] ]]`,
+		"ana": `[[D:\Kept ["kept","both"] error: out of memory] [ ["plain","both"] ]]`,
+	} {
+		got, err := v.Ask(t.Context(), `SELECT repo, tags, failure FROM series ORDER BY id`, nil, 10, reader)
+		if err != nil || fmt.Sprint(got.Rows) != want {
+			t.Errorf("%s: got %v, %v, not %s", reader, got.Rows, err, want)
+		}
+	}
+}

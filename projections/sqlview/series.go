@@ -50,6 +50,26 @@ func (s *series) count(result, ended string) {
 	}
 }
 
+// countedColumns are the columns of runs that countRun takes.
+const countedColumns = `position, result, ended_at, repo, tags, ifnull(failure, '')`
+
+// countRun counts a run that is read in the order of positions.
+func (s *series) countRun(position int64, result, ended, repo, tags, failure string) error {
+	var list []string
+	if err := fromJSON(tags, &list); err != nil {
+		return err
+	}
+	s.count(result, ended)
+	if s.runs == 1 || ended >= s.lastAt {
+		s.lastAt, s.lastRun, s.repo = ended, events.Position(position), repo
+	}
+	s.addTags(list)
+	if failure != "" {
+		s.failure = failure
+	}
+	return nil
+}
+
 // seenSlots is how many series can have been seen last in the same second.
 const seenSlots = 1 << 16
 

@@ -136,33 +136,34 @@ type search struct {
 // forgetful reports whether anything is left out.
 func (t *search) forgetful() bool { return t.remembered != "1" }
 
-// add adds an answer, counting only what the reader remembers of it.
-func (t *search) add(s *series, rank int) error {
+// add adds an answer of a rank, by what the reader remembers of it: that is counted,
+// and has to match too. It reports whether c is one.
+func (t *search) add(c *candidate, rank int) (bool, error) {
 	if !t.forgetful() {
-		t.found = append(t.found, match{s, rank})
-		return nil
+		t.found = append(t.found, match{c.series, rank})
+		return true, nil
 	}
-	left := &series{id: s.id, key: s.key, command: s.command, machine: s.machine, repo: s.repo, repoKey: s.repoKey, failure: s.failure, seen: s.seen}
+	s := c.series
+	left := &series{id: s.id, key: s.key, command: s.command, machine: s.machine, repo: s.repo, repoKey: s.repoKey, seen: s.seen}
 	err := t.each(func(rows *sql.Rows) error {
 		var position int64
-		var result, ended, repo string
-		if err := rows.Scan(&position, &result, &ended, &repo); err != nil {
+		var result, ended, repo, tags, failure string
+		if err := rows.Scan(&position, &result, &ended, &repo, &tags, &failure); err != nil {
 			return err
 		}
-		left.count(result, ended)
-		if left.runs == 1 || ended >= left.lastAt {
-			left.lastAt, left.lastRun, left.repo = ended, events.Position(position), repo
-		}
-		return nil
-	}, `SELECT position, result, ended_at, repo FROM runs WHERE `+t.remembered+` AND series = ? ORDER BY position`, append(slices.Clone(t.hidden), s.id)...)
+		return left.countRun(position, result, ended, repo, tags, failure)
+	}, `SELECT `+countedColumns+` FROM runs WHERE `+t.remembered+` AND series = ? ORDER BY position`, append(slices.Clone(t.hidden), s.id)...)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case left.runs > 0:
-		t.found = append(t.found, match{left, rank})
-		return nil
+		found := rank == 0 || t.rankOf((&candidate{left, c.concluded}).haystack()) == rank
+		if found {
+			t.found = append(t.found, match{left, rank})
+		}
+		return found, nil
 	case len(t.inPlace) >= consolidationsShown:
-		return nil
+		return false, nil
 	}
 	list, err := t.onSeries(s.id)
 	for _, c := range list {
@@ -170,7 +171,7 @@ func (t *search) add(s *series, rank int) error {
 			t.inPlace = append(t.inPlace, c)
 		}
 	}
-	return err
+	return false, err
 }
 
 // run looks through the ranks from one on; of that one only for what was seen
@@ -239,7 +240,7 @@ func (t *search) sameCommand(from int, seen int64) error {
 		if err != nil || len(t.found) >= t.want {
 			break
 		}
-		err = t.add(s, 0)
+		_, err = t.add(&candidate{series: s}, 0)
 	}
 	return err
 }
