@@ -144,11 +144,12 @@ type importReport struct {
 
 // importSkip is why something was not imported.
 type importSkip struct {
-	// What is "call", "line", "conclusion", "document", "section" or "secret".
+	// What is "call", "line", "file", "conclusion", "document", "section" or "secret".
 	What   string `json:"what"`
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
-	// First is the first place it was met: a file's base name and a line.
+	// First is the first place it was met: a file's base name, and a line unless it is
+	// the whole file.
 	First string `json:"first"`
 }
 
@@ -156,7 +157,11 @@ func (r *importReport) skip(what string, it histories.Item, reason string) {
 	i := slices.IndexFunc(r.Skipped, func(s importSkip) bool { return s.What == what && s.Reason == reason })
 	if i < 0 {
 		i = len(r.Skipped)
-		r.Skipped = append(r.Skipped, importSkip{What: what, Reason: reason, First: fmt.Sprintf("%s:%d", it.File, it.Line)})
+		first := it.File
+		if it.Line > 0 {
+			first += fmt.Sprintf(":%d", it.Line)
+		}
+		r.Skipped = append(r.Skipped, importSkip{What: what, Reason: reason, First: first})
 	}
 	r.Skipped[i].Count++
 }

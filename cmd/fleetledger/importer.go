@@ -144,7 +144,11 @@ func (im *importer) count(it histories.Item) bool {
 	case histories.Repeated:
 		r.Repeated++
 	case histories.Unreadable:
-		r.skip("line", it, it.Reason)
+		what := "line"
+		if it.Line == 0 {
+			what = "file"
+		}
+		r.skip(what, it, it.Reason)
 	case histories.Concluded:
 		r.Conclusions++
 		return true

@@ -253,3 +253,31 @@ func TestSecretAcrossTheCut(t *testing.T) {
 		}
 	}
 }
+
+// A history may lie behind links, as dotfiles do. What goes by the name of a history and is
+// not read is said.
+func TestLinks(t *testing.T) {
+	dir := folder(t, map[string]string{
+		"real/memory.jsonl": w2mTask, "elsewhere/now": strings.Replace(w2mTask, "t1", "t2", 1), "elsewhere/deeper/memory.jsonl": strings.Replace(w2mTask, "t1", "t3", 1),
+		"packed/memory.jsonl.1.gz": "x", "packed/memory.txt.gz": "x",
+	})
+	for from, to := range map[string]string{
+		"all": "real", "real/memory.jsonl.1": "../elsewhere/now", "real/memory.jsonl.2": "nowhere", "real/back": "..", "elsewhere/memory.jsonl": "now", "real/notes.txt": "nowhere",
+	} {
+		if err := os.Symlink(filepath.FromSlash(to), filepath.Join(dir, filepath.FromSlash(from))); err != nil {
+			t.Skip(err)
+		}
+	}
+	ran := func(file string) string {
+		return file + `:1 ran ["go" "test" "./..."]: exit 1 in sub on m1, 1500 ms, not ok, out "out" of 3, err "err" of 3`
+	}
+	linked := []string{"back:0 unreadable: " + ReasonLinked, "memory.jsonl.2:0 unreadable: " + ReasonFile, ran("memory.jsonl.1"), ran("memory.jsonl")}
+	check(t, W2M, filepath.Join(dir, "all"), linked...)
+	check(t, W2M, filepath.Join(dir, "real"), linked...)
+	check(t, W2M, filepath.Join(dir, "real", "memory.jsonl"), ran("memory.jsonl.1"), ran("memory.jsonl"))
+	check(t, W2M, filepath.Join(dir, "elsewhere", "memory.jsonl"), ran("memory.jsonl"))
+	check(t, W2M, filepath.Join(dir, "elsewhere"), ran("memory.jsonl"), ran("memory.jsonl"))
+	if _, err := read(t, W2M, filepath.Join(dir, "packed")); !errors.Is(err, ErrNothing) || !strings.HasSuffix(err.Error(), "memory.jsonl.1.gz: "+ReasonCompressed) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,13 +26,15 @@ const maxDocumentBytes = 16 << 20
 
 // The reasons of an Unreadable.
 const (
-	ReasonTorn      = "the last line was cut off"
-	ReasonMalformed = "the line is no JSON"
-	ReasonLong      = "the line is longer than 64 MiB"
-	ReasonFile      = "the file cannot be read"
-	ReasonLargeFile = "the file is larger than 16 MiB"
-	ReasonUnknown   = "the line is neither a task nor a conclusion"
-	ReasonNoText    = "the conclusion says nothing"
+	ReasonTorn       = "the last line was cut off"
+	ReasonMalformed  = "the line is no JSON"
+	ReasonLong       = "the line is longer than 64 MiB"
+	ReasonFile       = "the file cannot be read"
+	ReasonLinked     = "a link to a folder, which is not followed: import that by itself"
+	ReasonCompressed = "the file is compressed: unpack it beside"
+	ReasonLargeFile  = "the file is larger than 16 MiB"
+	ReasonUnknown    = "the line is neither a task nor a conclusion"
+	ReasonNoText     = "the conclusion says nothing"
 )
 
 // lenient reads what others wrote: duplicate names, bytes that are no UTF-8 and
@@ -101,7 +104,9 @@ type history struct {
 func (h history) base() string { return clean(filepath.Base(h.path)) }
 
 // find lists the files of which a history consists: path itself, or those below
-// it that want takes, in the order of their paths. Links are not followed.
+// it that want takes, in the order of their paths. A link to a file is that file;
+// one to a folder is followed at path only, for below it could lead back. What is
+// left out though its name is that of a history is said.
 func (r *reading) find(path string, want func(path string) bool) ([]history, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -110,28 +115,53 @@ func (r *reading) find(path string, want func(path string) bool) ([]history, err
 	if !info.IsDir() {
 		return []history{{path, info.Size()}}, nil
 	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return nil, err
+	}
 	var list []history
+	leftOut := ""
+	skip := func(p, reason string) error {
+		leftOut = clean(filepath.Base(p)) + ": " + reason
+		return r.emit(Item{Kind: Unreadable, File: clean(filepath.Base(p)), Reason: reason})
+	}
 	err = filepath.WalkDir(path, func(p string, d fs.DirEntry, err error) error {
+		isLink := d != nil && d.Type()&fs.ModeSymlink != 0
 		switch {
 		case r.ctx.Err() != nil:
 			return r.ctx.Err()
 		case err != nil && p == path:
 			return err
 		case err != nil:
-			return r.emit(Item{Kind: Unreadable, File: clean(filepath.Base(p)), Reason: ReasonFile})
-		case d.Type().IsRegular() && want(p):
-			size := int64(0)
-			if info, err := d.Info(); err == nil {
-				size = info.Size()
-			}
-			list = append(list, history{p, size})
+			return skip(p, ReasonFile)
+		case !d.Type().IsRegular() && !isLink:
+			return nil
+		case compressed(p) && want(strings.TrimSuffix(p, filepath.Ext(p))):
+			return skip(p, ReasonCompressed)
+		}
+		info, err := os.Stat(p)
+		switch {
+		case err == nil && info.IsDir():
+			return skip(p, ReasonLinked)
+		case !want(p):
+		case err != nil:
+			return skip(p, ReasonFile)
+		case info.Mode().IsRegular():
+			list = append(list, history{p, info.Size()})
 		}
 		return nil
 	})
 	if err == nil && len(list) == 0 {
-		err = fmt.Errorf("%s: %w: there is no file of the name that %s gives them", path, ErrNothing, r.tool)
+		if leftOut == "" {
+			leftOut = fmt.Sprintf("there is no file of the name that %s gives them", r.tool)
+		}
+		err = fmt.Errorf("%s: %w: %s", path, ErrNothing, leftOut)
 	}
 	return list, err
+}
+
+// compressed reports whether a file goes by a name of compressed ones.
+func compressed(path string) bool {
+	return slices.Contains([]string{".gz", ".zst", ".xz", ".bz2"}, strings.ToLower(filepath.Ext(path)))
 }
 
 func isJSONLines(path string) bool { return strings.EqualFold(filepath.Ext(path), ".jsonl") }

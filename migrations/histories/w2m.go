@@ -53,8 +53,9 @@ func readW2M(r *reading, path string) error {
 		}
 		files = nil
 		for _, e := range entries {
-			if info, err := e.Info(); err == nil && info.Mode().IsRegular() && isW2M(e.Name()) {
-				files = append(files, history{filepath.Join(filepath.Dir(path), e.Name()), info.Size()})
+			name := filepath.Join(filepath.Dir(path), e.Name())
+			if info, err := os.Stat(name); err == nil && info.Mode().IsRegular() && isW2M(name) {
+				files = append(files, history{name, info.Size()})
 			}
 		}
 	}
