@@ -99,7 +99,7 @@ func (s *Relay) routes() {
 	s.handle(&operation{method: "GET", path: "/v1/tried", id: "tried", tag: "memory", nowOnly: true, view: true, out: reflect.TypeFor[triedReply](),
 		query: []param{{name: "q", about: "A command, a phrase or words; all runs if absent."}, {name: "machine", about: "Runs on this machine."},
 			{name: "repo", about: "Runs in this repository."}, forgottenParam, limitParam, cursorParam,
-			{name: "max_bytes", integer: true, least: minTriedBytes, most: maxTriedBytes, about: "Answers of at most so many bytes, but for one; 65,536 if absent."},
+			{name: "max_bytes", integer: true, least: minTriedBytes, most: maxTriedBytes, about: "Answers of at most so many bytes, of the first its command whatever it takes; 65,536 if absent."},
 			minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
 		text:    markdownType,
 		summary: "What did we already try?",

@@ -126,6 +126,47 @@ func TestTriedWithinABudget(t *testing.T) {
 	f.do("ana", "GET", "/v1/tried?q=make&cursor=AAAA", "").want(400, "CURSOR_INVALID")
 }
 
+// What was said of a command counts too: the oldest of it gives way, and that is told.
+func TestTriedWithMuchSaidOfIt(t *testing.T) {
+	f := newFleet(t).people()
+	id := f.remember([]string{"make"}, 1, `"tail":"ok\n"`, `"tail":"`+strings.Repeat("x", 3000)+`"`)
+	conclude := func(text, more string) string {
+		return f.do("ana", "POST", "/v1/conclusions", `{"about":{"record_id":"`+id+`"},"text":"`+text+`"`+more+`}`).want(201).text("conclusion_id")
+	}
+	first := conclude("first"+strings.Repeat(" word", 800), "")
+	conclude("second"+strings.Repeat(" word", 800), "")
+	conclude("the newest", `,"supersedes":"`+first+`"`)
+	f.do("ana", "POST", "/v1/consolidations", `{"records":["`+id+`"],"text":"all`+strings.Repeat(" word", 800)+`"}`).want(201)
+	f.do("ana", "GET", "/v1/tried?q=make", "").want(200).has("answers.0.left_out", "<nil>", "answers.0.conclusions.2.text", "first"+strings.Repeat(" word", 800))
+	for budget, left := range map[int]string{1024: "3", 6000: "2", 9900: "1", 17000: "<nil>"} {
+		a := f.do("ana", "GET", fmt.Sprint("/v1/tried?q=make&max_bytes=", budget), "").want(200)
+		if n := len(a.body); n > budget+200 { // the scope comes on top
+			t.Errorf("%d bytes in %d", n, budget)
+		}
+		a.has("answers.0.left_out", left, "answers.0.conclusions.0.text", "the newest")
+	}
+	text := string(f.do("ana", "GET", "/v1/tried?q=make&max_bytes=9900", "", "Accept", "text/markdown").want(200).body)
+	for _, want := range []string{", superseded since:\n\n```data\nfirst word", "\n1 more of what was concluded or summed up is left out for room.\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+	if strings.Count(text, "superseded since") != 1 || strings.Contains(text, "forgotten") {
+		t.Errorf("got\n%s", text)
+	}
+
+	// So it is with what stands in place of forgotten runs.
+	f.do("root", "POST", "/v1/consolidations", `{"records":["`+id+`"],"text":"gone`+strings.Repeat(" word", 800)+`","forgets":{"cited":true,"for_all":true}}`).want(201)
+	f.do("ana", "GET", "/v1/tried?q=make&max_bytes=9900", "").want(200).has("in_place_of_forgotten.1.text", "all"+strings.Repeat(" word", 800), "in_place_left_out", "<nil>")
+	f.do("ana", "GET", "/v1/tried?q=make&max_bytes=5000", "").want(200).has("in_place_of_forgotten.0.text", "gone"+strings.Repeat(" word", 800), "in_place_of_forgotten.1", "<nil>", "in_place_left_out", "1")
+	text = string(f.do("ana", "GET", "/v1/tried?q=make&max_bytes=1024", "", "Accept", "text/markdown").want(200).body)
+	for _, want := range []string{"\n2 more in place of runs that were forgotten are left out for room.\n", "\nRuns that were forgotten are left out: include_forgotten=true shows them.\n"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
+		}
+	}
+}
+
 // Whatever command may be recorded may be asked for: the longest, and every byte of it
 // escaped.
 func TestTriedOfALongCommand(t *testing.T) {

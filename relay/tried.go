@@ -12,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"fleetledger/events"
+	"fleetledger/projections"
 	"fleetledger/projections/sqlview"
 )
 
@@ -25,10 +26,11 @@ const (
 type triedReply struct {
 	Scope scope `json:"scope"`
 	// InPlace stand for runs that were forgotten.
-	InPlace    []consolidationReply `json:"in_place_of_forgotten" doc:"What runs amount to that would be answers, were they not forgotten."`
-	Answers    []triedAnswer        `json:"answers" doc:"Best first: the same command, the same phrase, the same words, parts of words in scripts without spaces; within these the newest."`
-	NextCursor *string              `json:"next_cursor" doc:"For the next page; null on the last."`
-	Incomplete bool                 `json:"incomplete,omitzero" doc:"True if the search was ended before it was through: there may be more."`
+	InPlace        []consolidationReply `json:"in_place_of_forgotten" doc:"What runs amount to that would be answers, were they not forgotten."`
+	InPlaceLeftOut int                  `json:"in_place_left_out,omitzero" doc:"How many more there are, left out to keep within max_bytes: GET /v1/consolidations lists them."`
+	Answers        []triedAnswer        `json:"answers" doc:"Best first: the same command, the same phrase, the same words, parts of words in scripts without spaces; within these the newest."`
+	NextCursor     *string              `json:"next_cursor" doc:"For the next page; null on the last."`
+	Incomplete     bool                 `json:"incomplete,omitzero" doc:"True if the search was ended before it was through: there may be more."`
 }
 
 type triedAnswer struct {
@@ -46,6 +48,7 @@ type triedAnswer struct {
 	Conclusions []conclusionReply `json:"conclusions"`
 	// Consolidations rest on any of the runs.
 	Consolidations []consolidationReply `json:"consolidations" doc:"What runs of it and others were said to amount to, newest first; at most 20."`
+	LeftOut        int                  `json:"left_out,omitzero" doc:"How many of these consolidations and conclusions, the oldest first, are left out to keep within max_bytes; GET /v1/consolidations and /v1/conclusions list them."`
 	WhyMatched     string               `json:"why_matched" enum:"same_command,same_phrase,same_words,same_substring"`
 }
 
@@ -103,7 +106,6 @@ func (c *call) findTried() (triedReply, error) {
 		return out, c.viewError(err)
 	}
 	c.folded, out.Scope.To, out.Incomplete = found.Position, found.Position, found.Cut
-	out.InPlace = consolidationsOut(found.InPlace)
 	for i, t := range found.Answers {
 		a, err := c.triedAnswer(t)
 		if err != nil {
@@ -114,7 +116,9 @@ func (c *call) findTried() (triedReply, error) {
 			return out, err
 		}
 		if size > budget && len(out.Answers) == 0 {
-			a.shorten(size - budget)
+			if err := a.shorten(size - budget); err != nil {
+				return out, err
+			}
 			size = budget
 		}
 		if size > budget {
@@ -127,6 +131,17 @@ func (c *call) findTried() (triedReply, error) {
 		} else {
 			out.NextCursor = nil
 		}
+	}
+	for i, x := range consolidationsOut(found.InPlace) {
+		size, err := sizeOf(x)
+		if err != nil {
+			return out, err
+		}
+		if budget -= size; budget < 0 {
+			out.InPlaceLeftOut = len(found.InPlace) - i
+			break
+		}
+		out.InPlace = append(out.InPlace, x)
 	}
 	return out, nil
 }
@@ -165,9 +180,9 @@ func (c *call) triedAnswer(t sqlview.Tried) (triedAnswer, error) {
 	return a, err
 }
 
-// shorten takes at least so many bytes off the tails, from their beginning, as far
-// as there are any.
-func (a *triedAnswer) shorten(bytes int) {
+// shorten takes at least so many bytes off an answer, as far as there are any but its
+// command: off the tails, from their beginning, and of what was said of it the oldest.
+func (a *triedAnswer) shorten(bytes int) error {
 	for _, tail := range []*string{&a.Last.StdoutTail, &a.Last.StderrTail} {
 		n := min(bytes, len(*tail))
 		for n < len(*tail) && !utf8.RuneStart((*tail)[n]) {
@@ -176,6 +191,26 @@ func (a *triedAnswer) shorten(bytes int) {
 		bytes -= n
 		*tail = (*tail)[n:]
 	}
+	if bytes <= 0 {
+		return nil
+	}
+	bytes += len(`"left_out":99,`)
+	for bytes > 0 && len(a.Consolidations)+len(a.Conclusions) > 0 {
+		var last any
+		if n := len(a.Consolidations) - 1; n >= 0 {
+			last, a.Consolidations = a.Consolidations[n], a.Consolidations[:n]
+		} else {
+			n := len(a.Conclusions) - 1
+			last, a.Conclusions = a.Conclusions[n], a.Conclusions[:n]
+		}
+		size, err := sizeOf(last)
+		if err != nil {
+			return err
+		}
+		bytes -= size
+		a.LeftOut++
+	}
+	return nil
 }
 
 // prefersMarkdown reports whether the caller takes Markdown rather than JSON.
@@ -226,14 +261,30 @@ func (r triedReply) markdown() string {
 			}
 		}
 		for _, x := range a.Conclusions {
-			f("\nconcluded by %s, %s:\n\n%s", x.By, timeText(x.At), fenced(x.Text))
+			since := ""
+			if x.SupersededBy != nil {
+				since = ", superseded since"
+			}
+			f("\nconcluded by %s, %s%s:\n\n%s", x.By, timeText(x.At), since, fenced(x.Text))
 		}
 		for _, x := range a.Consolidations {
 			f("\nsummed up with other runs by %s, %s:\n\n%s", x.By, timeText(x.At), fenced(x.Text))
 		}
+		if a.LeftOut > 0 {
+			f("\n%d more of what was concluded or summed up is left out for room.\n", a.LeftOut)
+		}
 	}
 	for _, x := range r.InPlace {
 		f("\nIn place of runs that were forgotten, summed up by %s, %s:\n\n%s", x.By, timeText(x.At), fenced(x.Text))
+	}
+	if r.InPlaceLeftOut > 0 {
+		f("\n%d more in place of runs that were forgotten are left out for room.\n", r.InPlaceLeftOut)
+	}
+	if r.Scope.Forgotten == "left_out" {
+		f("\nRuns that were forgotten are left out: include_forgotten=true shows them.\n")
+	}
+	if r.Scope.Output == projections.HashOnly {
+		f("\nThis fleet keeps hashes of output only: its ends lie on the machines.\n")
 	}
 	if r.Incomplete {
 		f("\nThe search was ended before it was through: there may be more.\n")

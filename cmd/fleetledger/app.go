@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -18,9 +19,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"fleetledger/agent"
 	"fleetledger/events/kurrentlog"
+	"fleetledger/projections"
 )
 
 const (
@@ -249,11 +252,38 @@ func pageQuery(cmd *cobra.Command) url.Values {
 	return q
 }
 
-// showMore tells how to go on with a list.
+// showMore tells how to go on with a list: by the same question.
 func (a *app) showMore(cmd *cobra.Command, next *string) {
 	if next != nil && *next != "" {
-		printer{a.err}.f("there is more: %s --cursor %s\n", cmd.CommandPath(), *next)
+		printer{a.err}.f("there is more: %s\n", goingOn(cmd, *next))
 	}
+}
+
+// goingOn is the command line of cmd as it was given, but for the flags that all commands
+// have, with another cursor.
+func goingOn(cmd *cobra.Command, cursor string) string {
+	var flags []string
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch list, many := f.Value.(pflag.SliceValue); {
+		case f.Name == "cursor" || cmd.InheritedFlags().Lookup(f.Name) != nil:
+		case many:
+			for _, v := range list.GetSlice() {
+				flags = append(flags, "--"+f.Name, v)
+			}
+		case f.Value.String() == "true" && f.Value.Type() == "bool":
+			flags = append(flags, "--"+f.Name)
+		case f.Value.Type() == "bool":
+			flags = append(flags, "--"+f.Name+"="+f.Value.String())
+		default:
+			flags = append(flags, "--"+f.Name, f.Value.String())
+		}
+	})
+	flags = append(flags, "--cursor", cursor)
+	words, args := strings.Fields(cmd.CommandPath()), cmd.Flags().Args()
+	if slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "-") }) {
+		args, flags = append(flags, "--"), args
+	}
+	return projections.CommandLine(slices.Concat(words, args, flags))
 }
 
 // readFile reads a file, or stdin for "-", up to so many bytes.

@@ -38,6 +38,7 @@ type tried struct {
 	Failure        string          `json:"failure"`
 	Conclusions    []conclusion    `json:"conclusions"`
 	Consolidations []consolidation `json:"consolidations"`
+	LeftOut        int             `json:"left_out"`
 	WhyMatched     string          `json:"why_matched"`
 }
 
@@ -76,6 +77,8 @@ hide a failure; it is not counted as succeeded.`,
 					InPlace []consolidation `json:"in_place_of_forgotten"`
 					Scope   scope           `json:"scope"`
 
+					InPlaceLeftOut int `json:"in_place_left_out"`
+
 					NextCursor string `json:"next_cursor"`
 					Incomplete bool   `json:"incomplete"`
 				}
@@ -95,13 +98,14 @@ hide a failure; it is not counted as succeeded.`,
 					p.f("\nin place of runs that were forgotten:\n")
 					showConsolidation(p, "  ", x)
 				}
+				if answer.InPlaceLeftOut > 0 {
+					p.f("\n%d more in place of runs that were forgotten are left out for room\n", answer.InPlaceLeftOut)
+				}
 				a.leftOut(answer.Scope)
 				if answer.Incomplete {
 					printer{a.err}.f("the search was ended before it was through: there may be more\n")
 				}
-				if answer.NextCursor != "" {
-					printer{a.err}.f("there is more: fleetledger tried %s --cursor %s\n", shellWord(q.Get("q")), answer.NextCursor)
-				}
+				a.showMore(cmd, &answer.NextCursor)
 				return nil
 			})
 		}),
@@ -162,5 +166,8 @@ func (t tried) show(p printer, now time.Time) {
 		}
 		p.f("  %s concluded, %s ago%s:\n", c.By, age(c.At, now), since)
 		p.block("      ", c.Text)
+	}
+	if t.LeftOut > 0 {
+		p.f("  %d more of what was concluded or consolidated is left out for room\n", t.LeftOut)
 	}
 }
