@@ -532,8 +532,19 @@ func leaves(t *testing.T, data []byte) map[jsontext.Pointer]string {
 		}
 		value := token.String()
 		if token.Kind() == '0' {
-			if strings.ContainsAny(value, "eE") && len(value) > 40 {
-				continue // an exponent that big.Rat would write out
+			digits, exponent, _ := strings.Cut(strings.ToLower(value), "e")
+			minus := ""
+			if strings.HasPrefix(exponent, "-") {
+				minus = "-"
+			}
+			exponent = strings.TrimLeft(exponent, "+-0")
+			switch {
+			case exponent == "", strings.Trim(digits, "-0.") == "":
+				value = digits
+			case len(exponent) > 4:
+				continue // big.Rat would write it out
+			default:
+				value = digits + "e" + minus + exponent
 			}
 			r, ok := new(big.Rat).SetString(value)
 			if !ok {
