@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -16,13 +17,24 @@ import (
 type RecordMemory struct {
 	Record       events.MemoryRecord `json:"record"`
 	ImportedFrom string              `json:"imported_from,omitzero"`
+	// ImportedID, a UUID, becomes the record's id; empty for a new one. It is no part of
+	// what an approval is bound to.
+	ImportedID string `json:"-"`
 }
 
 // RecordMemory carries out c. The machine must be the caller or the caller's
 // parent, unless the record is imported. Secrets in it are masked. Refusals: INVALID, NOT_YOUR_MEMORY,
-// TAIL_TOO_LARGE, ARGV_TOO_LARGE, and what gates answer.
+// TAIL_TOO_LARGE, ARGV_TOO_LARGE, ALREADY_IMPORTED, and what gates answer.
 func (l *Ledger) RecordMemory(ctx context.Context, caller Caller, c RecordMemory) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
+		if c.ImportedID != "" && c.ImportedFrom == "" {
+			return decided{}, invalid(problem("/imported_id", "CONTRADICTION", "names what imported_from tells of: give that too"))
+		}
+		var err error
+		c := c
+		if c.ImportedID, err = l.newImport(ctx, c.ImportedID, events.MemoryRecorded{}.Kind()); err != nil {
+			return decided{}, err
+		}
 		if id := c.Record.TaskID; id != "" && c.ImportedFrom == "" {
 			switch known, err := l.hasTask(ctx, id); {
 			case err != nil:
@@ -36,6 +48,25 @@ func (l *Ledger) RecordMemory(ctx context.Context, caller Caller, c RecordMemory
 		}
 		return c.decide(v)
 	})
+}
+
+// newImport returns the id for what is imported, which it has wherever it comes from, and
+// refuses what is here under it: whoever brought it, and also if it was erased since. An id
+// that an event of another kind has is not taken, so that nobody keeps others from importing.
+func (l *Ledger) newImport(ctx context.Context, id string, kind events.Kind) (string, error) {
+	if id == "" {
+		return "", nil
+	}
+	rec, err := l.recordByID(ctx, id)
+	switch {
+	case err != nil || rec == nil:
+		return id, err
+	case rec.Header.Type != kind:
+		return "", nil
+	}
+	h := rec.Header
+	return "", refuse(Conflict, "ALREADY_IMPORTED", "%s was imported by %s, at position %d", id, h.Actor, h.Position).
+		With("event_id", id).With("position", h.Position).With("by", h.Actor)
 }
 
 // checkRunGate holds a record to the gate that it names: nobody says that a run
@@ -103,7 +134,7 @@ func (c RecordMemory) decide(v view) (decided, error) {
 	c.Record = r
 	c.ImportedFrom, _ = secrets.Mask(c.ImportedFrom)
 	return v.gated([]string{"memory.record"}, named("memory.record", c), func(permits []events.Permit, d *decided) {
-		d.add(events.MachineStream(r.Machine), v.newID(), events.MemoryRecorded{Record: r, ImportedFrom: c.ImportedFrom, Permit: permits[0]})
+		d.add(events.MachineStream(r.Machine), cmp.Or(c.ImportedID, v.newID()), events.MemoryRecorded{Record: r, ImportedFrom: c.ImportedFrom, Permit: permits[0]})
 		d.expect = append(d.expect, v.onSettings())
 	})
 }
@@ -113,11 +144,13 @@ type Conclude struct {
 	About      *events.About `json:"about"`
 	Text       string        `json:"text"`
 	Supersedes string        `json:"supersedes,omitzero"`
+	// ImportedID is as RecordMemory's.
+	ImportedID string `json:"-"`
 }
 
 // Conclude carries out c. Machines and their descendants may not. Refusals:
 // INVALID, MACHINE_MAY_NOT_CONCLUDE, TASK_NOT_FOUND, RECORD_NOT_FOUND,
-// SECRET_IN_TEXT, and what gates answer.
+// SECRET_IN_TEXT, ALREADY_IMPORTED, and what gates answer.
 func (l *Ledger) Conclude(ctx context.Context, caller Caller, c Conclude) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		erasures := l.state.LedgerRevision()
@@ -133,6 +166,10 @@ func (l *Ledger) Conclude(ctx context.Context, caller Caller, c Conclude) (Resul
 			if _, ok := e.(events.ConclusionRecorded); !ok {
 				return decided{}, invalid(problem("/supersedes", "UNKNOWN_CONCLUSION", "no conclusion %q", c.Supersedes))
 			}
+		}
+		c := c
+		if c.ImportedID, err = l.newImport(ctx, c.ImportedID, events.ConclusionRecorded{}.Kind()); err != nil {
+			return decided{}, err
 		}
 		d, err := c.decide(v, stream, subject)
 		if subject != nil {
@@ -156,7 +193,7 @@ func (c Conclude) decide(v view, stream events.Stream, subject *events.Subject) 
 		return decided{}, err
 	}
 	return v.gated([]string{"conclusion.record"}, named("conclusion.record", c), func(permits []events.Permit, d *decided) {
-		d.add(stream, v.newID(), events.ConclusionRecorded{About: c.About, Subject: subject, Text: c.Text, Supersedes: c.Supersedes, Permit: permits[0]})
+		d.add(stream, cmp.Or(c.ImportedID, v.newID()), events.ConclusionRecorded{About: c.About, Subject: subject, Text: c.Text, Supersedes: c.Supersedes, Permit: permits[0]})
 	})
 }
 

@@ -12,6 +12,7 @@ type concludeBody struct {
 	About      *events.About `json:"about" doc:"A task or a record; null for a conclusion about neither."`
 	Text       string        `json:"text"`
 	Supersedes string        `json:"supersedes,omitzero" doc:"An earlier conclusion. Both stay."`
+	ImportedID string        `json:"imported_id,omitzero" format:"uuid" doc:"Of an imported conclusion: what names it in the tool that it came from, as a UUID. It becomes its id, so that it is recorded once, whoever imports it: 409 ALREADY_IMPORTED."`
 }
 
 // conclusionReply is what a reader said a result meant.
@@ -39,8 +40,11 @@ type concludeReply struct {
 }
 
 func (c *call) conclude(in concludeBody) (concludeReply, error) {
+	if err := checkImportedID(in.ImportedID); err != nil {
+		return concludeReply{}, err
+	}
 	e, rec, err := recorded[events.ConclusionRecorded](c.ledger.Conclude(c.ctx(), c.caller,
-		commands.Conclude{About: in.About, Text: in.Text, Supersedes: in.Supersedes}))
+		commands.Conclude{About: in.About, Text: in.Text, Supersedes: in.Supersedes, ImportedID: in.ImportedID}))
 	h := rec.Header
 	return concludeReply{
 		ConclusionID: h.ID,

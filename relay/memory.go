@@ -12,6 +12,7 @@ import (
 type recordMemoryBody struct {
 	Record       recordBody `json:"record"`
 	ImportedFrom string     `json:"imported_from,omitzero" doc:"The record's, given beside it."`
+	ImportedID   string     `json:"imported_id,omitzero" format:"uuid" doc:"Of an imported record: what names it in the tool that it came from, as a UUID. It becomes the record's id, so that it is recorded once, whoever imports it: 409 ALREADY_IMPORTED."`
 }
 
 // recordBody is an envelope with what was run.
@@ -45,14 +46,25 @@ func (c *call) recordMemory(in recordMemoryBody) (recordMemoryReply, error) {
 	} else if in.Record.ImportedFrom != "" && in.Record.ImportedFrom != in.ImportedFrom {
 		return recordMemoryReply{}, impossible(events.Problem{Path: "/imported_from", Code: "CONTRADICTION", Detail: "differs from the record's: give it once"})
 	}
+	if err := checkImportedID(in.ImportedID); err != nil {
+		return recordMemoryReply{}, err
+	}
 	_, rec, err := recorded[events.MemoryRecorded](c.ledger.RecordMemory(c.ctx(), c.caller, commands.RecordMemory{
 		Record: events.MemoryRecord{
 			Envelope: envelope, Argv: in.Record.Argv, Tags: in.Record.Tags, TaskID: in.Record.TaskID, Conclusion: in.Record.Conclusion,
 			Gate: events.RunGate(in.Record.Gate), GateID: in.Record.GateID,
 		},
-		ImportedFrom: in.ImportedFrom,
+		ImportedFrom: in.ImportedFrom, ImportedID: in.ImportedID,
 	}))
 	return recordMemoryReply{rec.Header.ID, receiptOf(rec)}, err
+}
+
+// checkImportedID refuses what is no UUID: other ids are for others' events.
+func checkImportedID(id string) error {
+	if id != "" && !isUUID(id) {
+		return impossible(events.Problem{Path: "/imported_id", Code: "INVALID", Detail: "is no UUID such as 01939f5e-7a1b-7c3d-8e4f-0123456789ab"})
+	}
+	return nil
 }
 
 // memoryItem is one finished run.

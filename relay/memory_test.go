@@ -118,3 +118,40 @@ func TestPlaces(t *testing.T) {
 	f.do("bo", "GET", "/v1/tried?q=ls+0", "").want(200).has("answers.0.runs", "2", "answers.1", "<nil>")
 	f.do("bo", "GET", "/v1/memory?cwd=d:/docu2&argv=ls+0", "").want(200).has("items.1.cwd", `d:\docu2`, "items.2", "<nil>", "scope.cwd", "d:/docu2")
 }
+
+// What is imported is recorded once in the fleet, whoever imports it, and does not come back
+// once it is erased.
+func TestImportedOnce(t *testing.T) {
+	f := newFleet(t).people()
+	const id, other = "01939f5e-7a1b-8c3d-8e4f-0123456789ab", "01939f5e-7a1b-8c3d-8e4f-0123456789ac"
+	record := strings.Replace(envelope, `"exit_code":0`, `"exit_code":0,"argv":["make"]`, 1)
+	body := func(id string) string {
+		return `{"record":` + record + `,"imported_from":"atuin","imported_id":"` + id + `"}`
+	}
+	a := f.do("ana", "POST", "/v1/memory", body(id)).want(201).has("record_id", id, "receipt.event_id", id)
+	again := func(by string) {
+		t.Helper()
+		f.unchanged(func() answer {
+			return f.do(by, "POST", "/v1/memory", body(id)).want(409, "ALREADY_IMPORTED").has("event_id", id, "by", "ana", "position", fmt.Sprint(a.get("receipt.position")))
+		})
+	}
+	again("root")
+	again("ana")
+	f.do("root", "POST", "/v1/events/"+id+"/erase", `{"reason":"leaked"}`).want(200)
+	again("root")
+
+	said := `{"about":null,"text":"it was slow","imported_id":"` + other + `"}`
+	f.do("ana", "POST", "/v1/conclusions", said).want(201).has("conclusion_id", other)
+	f.unchanged(func() answer { return f.do("root", "POST", "/v1/conclusions", said).want(409, "ALREADY_IMPORTED") })
+	// An event of another kind keeps nobody from importing.
+	if got := f.do("ana", "POST", "/v1/memory", body(other)).want(201).text("record_id"); got == other || got == "" {
+		t.Errorf("the record's id is %q", got)
+	}
+
+	for _, bad := range []string{body("x"), body(strings.ReplaceAll(id, "-", "")), strings.Replace(body("01939f5e-7a1b-8c3d-8e4f-0123456789ad"), `"imported_from":"atuin",`, "", 1)} {
+		f.unchanged(func() answer { return f.do("m1", "POST", "/v1/memory", bad).want(422, "INVALID") })
+	}
+	f.unchanged(func() answer {
+		return f.do("ana", "POST", "/v1/conclusions", `{"about":null,"text":"x","imported_id":"x"}`).want(422, "INVALID")
+	})
+}

@@ -19,6 +19,7 @@ type concludeBody struct {
 	About      *events.About `json:"about"`
 	Text       string        `json:"text"`
 	Supersedes string        `json:"supersedes,omitzero"`
+	ImportedID string        `json:"imported_id,omitzero"`
 }
 
 func (a *app) concludeCommand() *cobra.Command {

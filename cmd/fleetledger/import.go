@@ -33,8 +33,8 @@ from the first day on. PATH is a file, or a folder with all below it:
                there and says something else stays as it is
   atuin        history.db
 
-Importing again records nothing twice, so what was interrupted is simply repeated,
-and the files may vanish afterwards. What is no run is counted with the reason: a
+Importing again records nothing twice, whoever does it, so what was interrupted is
+simply repeated, and the files may vanish afterwards. What is no run is counted with the reason: a
 call that the user refused, that was cancelled with another, or of which the history
 does not tell how it ended.
 

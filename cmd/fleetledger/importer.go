@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -183,7 +184,16 @@ func (im *importer) send(ctx context.Context, it histories.Item) error {
 	resp, position, err := im.post(ctx, it, "/v1/memory", struct {
 		Record       events.MemoryRecord `json:"record"`
 		ImportedFrom string              `json:"imported_from"`
-	}{record, it.ImportedFrom()})
+		ImportedID   string              `json:"imported_id"`
+	}{record, it.ImportedFrom(), it.Key()})
+	recordID := ""
+	if it.Tool == histories.W2M { // a conclusion may be about it
+		id, idErr := im.recordID(ctx, resp, err)
+		if idErr != nil {
+			return idErr
+		}
+		recordID = id
+	}
 	im.mu.Lock()
 	defer im.mu.Unlock()
 	r := &im.report
@@ -208,24 +218,48 @@ func (im *importer) send(ctx context.Context, it histories.Item) error {
 	if err == nil && !slices.Contains(r.Machines, record.Machine) {
 		r.Machines = append(r.Machines, record.Machine)
 	}
-	if it.Tool == histories.W2M && resp != nil {
-		var answer struct {
-			RecordID string `json:"record_id"`
-		}
-		if err := resp.Decode(&answer); err != nil {
-			return err
-		}
-		im.records[recordKey("task", it.TaskID)] = answer.RecordID
-		im.records[recordKey("subject", subjectText(events.Subject{Argv: record.Argv, ExitCode: record.ExitCode, At: record.EndedAt}))] = answer.RecordID
+	if recordID != "" {
+		im.records[recordKey("task", it.TaskID)] = recordID
+		im.records[recordKey("subject", subjectText(events.Subject{Argv: record.Argv, ExitCode: record.ExitCode, At: record.EndedAt}))] = recordID
 	}
 	return nil
+}
+
+// recordID is the id of the record that an answer is about, empty if it has none. One that
+// was there in another form is told by its position.
+func (im *importer) recordID(ctx context.Context, resp *agent.Response, err error) (string, error) {
+	var answer struct {
+		RecordID string `json:"record_id"`
+		Items    []struct {
+			ID string `json:"id"`
+		} `json:"items"`
+	}
+	if !alreadyThere(err) {
+		if err != nil {
+			return "", nil // it is told by the caller
+		}
+		err := resp.Decode(&answer)
+		return answer.RecordID, err
+	}
+	var position events.Position
+	if p, ok := errors.AsType[*agent.Problem](err); !ok || !p.Fact("position", &position) || position == 0 {
+		return "", nil
+	}
+	resp, err = im.c.Get(ctx, "/v1/events", url.Values{"after": {strconv.FormatUint(uint64(position-1), 10)}, "limit": {"1"}})
+	if err != nil {
+		return "", err
+	}
+	if err := resp.Decode(&answer); err != nil || len(answer.Items) == 0 {
+		return "", err
+	}
+	return answer.Items[0].ID, nil
 }
 
 // sendConclusion sends a W2M conclusion about the record that it names. Without
 // one it is still kept, about nothing, with its subject in the text.
 func (im *importer) sendConclusion(ctx context.Context, it histories.Item) error {
 	c := it.Conclusion
-	body := concludeBody{Text: c.Text}
+	body := concludeBody{Text: c.Text, ImportedID: it.Key()}
 	im.mu.Lock()
 	id := ""
 	if c.TaskID != "" {
@@ -349,11 +383,12 @@ func (im *importer) request(ctx context.Context, r agent.Request) (*agent.Respon
 	return resp, answer.Receipt.Position, nil
 }
 
-// alreadyThere reports whether err says that the item was imported before, with
-// another form: from a file that told more or less of it, or for another machine.
+// alreadyThere reports whether err says that the item was imported before: by another
+// actor, or with another form, from a file that told more or less of it or for another
+// machine.
 func alreadyThere(err error) bool {
 	p, ok := errors.AsType[*agent.Problem](err)
-	return ok && p.Code == "IDEMPOTENCY_MISMATCH"
+	return ok && (p.Code == "ALREADY_IMPORTED" || p.Code == "IDEMPOTENCY_MISMATCH")
 }
 
 // refusedAs is the reason of a record that the relay did not take.

@@ -392,8 +392,9 @@ func triedLine(same []tried, now time.Time) string {
 		counts += fmt.Sprintf(", %d with exit 0, masked", masked)
 	}
 	text := fmt.Sprintf("tried before: %s, %s; last %s ago on %s: %s", count(runs, "run"), counts, age(last.LastAt, now), last.Machine, last.end())
-	if len(last.Conclusions) > 0 {
-		c := last.Conclusions[0]
+	// What another conclusion stands in place of is not what it meant.
+	if i := slices.IndexFunc(last.Conclusions, func(c conclusion) bool { return c.SupersededBy == "" }); i >= 0 {
+		c := last.Conclusions[i]
 		said, _, _ := strings.Cut(strings.TrimSpace(c.Text), "\n")
 		text += fmt.Sprintf("; %s concluded: %s", c.By, said)
 	}
