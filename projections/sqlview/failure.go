@@ -8,7 +8,7 @@ import (
 
 // failureIs is the version of the way in which failureIn names a failure. It is kept
 // with every name: those of two versions are not compared.
-const failureIs = 1
+const failureIs = 2
 
 // maxFailure bounds a failure's name, in bytes.
 const maxFailure = 200
@@ -106,7 +106,7 @@ var wrapperParts = []string{"] error 1", "] error 2", "err_pnpm", "elifecycle", 
 
 func wrapper(line string) bool {
 	lower := strings.ToLower(line)
-	if rest, ok := strings.CutPrefix(lower, "make["); ok {
+	if rest, ok := strings.CutPrefix(strings.TrimPrefix(lower, "g"), "make["); ok {
 		if _, after, ok := strings.Cut(rest, "]"); ok {
 			lower = "make" + after
 		}
@@ -120,7 +120,8 @@ func wrapper(line string) bool {
 		}
 	}
 	for _, s := range wrapperParts {
-		if strings.Contains(lower, s) {
+		// A number that only begins so is another: Python's [Errno 13] tells a lot.
+		if _, after, ok := strings.Cut(lower, s); ok && (after == "" || after[0] < '0' || after[0] > '9') {
 			return true
 		}
 	}
