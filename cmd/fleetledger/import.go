@@ -30,13 +30,13 @@ from the first day on. PATH is a file, or a folder with all below it:
   codex        rollouts, as in ~/.codex/sessions
   w2m          memory.jsonl with its rotated generations, and its conclusions; the
                sections of fleet-memory.md, into the collective memory: one that is
-               there and says something else stays as it is
+               there and says something else, or was retired, stays as it is
   atuin        history.db
 
 Importing again records nothing twice, whoever does it, so what was interrupted is
-simply repeated, and the files may vanish afterwards. What is no run is counted with the reason: a
-call that the user refused, that was cancelled with another, or of which the history
-does not tell how it ended.
+simply repeated, and the files may vanish afterwards. What is no run is counted with
+the reason: a call that the user refused, that was cancelled with another, or of which
+the history does not tell how it ended.
 
 A record is of the machine that it names (W2M, atuin), else of this host; --machine
 says it for all of them.`),

@@ -326,7 +326,14 @@ func (im *importer) sendSection(ctx context.Context, it histories.Item, s projec
 	at.Session, at.Origin = s.Slug, events.SumHash(s.Heading, s.Text).String()
 	var problem error
 	var position events.Position
+	retired := false
 	if strings.TrimSpace(s.Text) != "" {
+		var err error
+		if retired, err = im.retired(ctx, s.Slug); err != nil {
+			return err
+		}
+	}
+	if strings.TrimSpace(s.Text) != "" && !retired {
 		_, position, problem = im.request(ctx, agent.Request{
 			Method: http.MethodPut, Path: sectionPath(s.Slug), Key: at.Key(),
 			Body: sectionBody{Heading: s.Heading, Text: s.Text, Revision: new(events.Revision)},
@@ -340,6 +347,8 @@ func (im *importer) sendSection(ctx context.Context, it histories.Item, s projec
 	switch {
 	case strings.TrimSpace(s.Text) == "":
 		r.skip("section", at, "nothing stands under its heading")
+	case retired:
+		r.skip("section", at, "it was retired here: collective import brings it back")
 	case p != nil && p.Code == "SECTION_CHANGED":
 		r.skip("section", at, "one of its name says something else: collective import writes over it")
 	case problem != nil && stopOn(problem):
@@ -355,6 +364,22 @@ func (im *importer) sendSection(ctx context.Context, it histories.Item, s projec
 		}
 	}
 	return nil
+}
+
+// retired reports whether a section was taken out of the collective memory.
+func (im *importer) retired(ctx context.Context, slug string) (bool, error) {
+	resp, err := im.c.Get(ctx, sectionPath(slug), nil)
+	if p, ok := errors.AsType[*agent.Problem](err); ok && p.Code == "SECTION_NOT_FOUND" {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	var answer struct {
+		Section section `json:"section"`
+	}
+	err = resp.Decode(&answer)
+	return answer.Section.Retired, err
 }
 
 func (im *importer) post(ctx context.Context, it histories.Item, path string, body any) (*agent.Response, events.Position, error) {
