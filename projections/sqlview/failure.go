@@ -4,11 +4,13 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"fleetledger/events"
 )
 
 // failureIs is the version of the way in which failureIn names a failure. It is kept
 // with every name: those of two versions are not compared.
-const failureIs = 2
+const failureIs = 3
 
 // maxFailure bounds a failure's name, in bytes.
 const maxFailure = 200
@@ -34,6 +36,18 @@ func failureIn(stderr, stdout string, certain bool) string {
 		return ""
 	}
 	return normalFailure(last)
+}
+
+// wholeLines is the tail of an output without the line that it was cut in, if it has
+// others: where that falls differs from run to run.
+func wholeLines(o *events.Output) string {
+	if !o.Truncated || o.Bytes <= int64(len(o.Tail)) {
+		return o.Tail
+	}
+	if _, rest, ok := strings.Cut(o.Tail, "\n"); ok && strings.TrimSpace(rest) != "" {
+		return rest
+	}
+	return o.Tail
 }
 
 // hasWord reports whether a line says anything: brackets and rulers do not.

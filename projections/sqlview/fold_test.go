@@ -104,7 +104,7 @@ m1|machine|10|NULL|NULL|[]|0`,
 		`SELECT gate_id, actor, action, machine, task_id, verdict, rule_id, reason_code, asked, command, approval_id FROM gates ORDER BY position`:                                                                          "g1|ana|deploy.prod|NULL|NULL|needs_approval|r1|BELOW_MINIMUM|1|{\"to\":\"prod\"}|p1\ng2|root|task.submit.m1|m1|t1|allow|NULL|NULL|0|NULL|NULL",
 		`SELECT approval_id, task_id, requested_by, actions, required_level, status, settled_by, reason, spent_at IS NOT NULL FROM approvals`:                                                                               `p1|NULL|ana|["deploy.prod"]|50|granted|ana|go|1`,
 		`SELECT task_id, command, argv, targets, cwd, status, verdict, reason FROM tasks ORDER BY task_id`:                                                                                                                  `t1|make all|["make","all"]|["m1"]|/src|settled|failed|NULL` + "\n" + `t2|true|["true"]|["m1"]|NULL|settled|cancelled|not needed`,
-		`SELECT attempts.attempt, attempts.machine, lapsed_at IS NOT NULL, attempts.outcome, attempts.exit_code, command, failure, failure_version FROM attempts LEFT JOIN runs ON runs.position = attempts.run ORDER BY 1`: "1|m1|1|NULL|NULL|NULL|NULL|NULL\n2|m1|0|exited|2|make all|main.go:#: undefined: frob|2",
+		`SELECT attempts.attempt, attempts.machine, lapsed_at IS NOT NULL, attempts.outcome, attempts.exit_code, command, failure, failure_version FROM attempts LEFT JOIN runs ON runs.position = attempts.run ORDER BY 1`: "1|m1|1|NULL|NULL|NULL|NULL|NULL\n2|m1|0|exited|2|make all|main.go:#: undefined: frob|3",
 		`SELECT slug, revision, retired, heading, text, evidence FROM sections ORDER BY position`:                                                                                                                           "build|1|0|Build|make all|[\"t1\"]\nbuild|2|1|NULL|NULL|NULL",
 		`SELECT blocks.fields, published_by, acceptances.fields, stored FROM blocks JOIN acceptances USING (hash)`:                                                                                                          `{"focus":"tests"}|ana|{}|NULL`,
 	} {
@@ -136,6 +136,25 @@ func TestErasedFromEveryTable(t *testing.T) {
 		query := fmt.Sprintf(`SELECT * FROM %s`, name)
 		if got, want := table(t, live, query), table(t, rebuilt, query); got != want {
 			t.Errorf("%s, erased:\n%s\nnever met:\n%s", name, got, want)
+		}
+	}
+}
+
+// Where a tail was cut does not name a failure.
+func TestFailureInATail(t *testing.T) {
+	for _, c := range []struct {
+		o    events.Output
+		want string
+	}{
+		{events.Output{Bytes: 9000, Truncated: true, Tail: "t/error_test.go ok\nmain.go:3: undefined: frob\n"}, "main.go:#: undefined: frob"},
+		{events.Output{Bytes: 9000, Truncated: true, Tail: "error: all in one line"}, "error: all in one line"},
+		{events.Output{Bytes: 9000, Truncated: true, Tail: "error: the last line\n\n"}, "error: the last line"},
+		{events.Output{Bytes: 28, Tail: "error: the first\nand another\n"}, "error: the first"},
+		// Of what another tool kept nobody knows whether it is all.
+		{events.Output{Bytes: 29, Truncated: true, Tail: "error: the first\nand another\n"}, "error: the first"},
+	} {
+		if got := failureIn(wholeLines(&c.o), "", true); got != c.want {
+			t.Errorf("%q: got %q, want %q", c.o.Tail, got, c.want)
 		}
 	}
 }

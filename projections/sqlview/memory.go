@@ -40,7 +40,7 @@ func prepareRun(h *events.Header, r *projections.Run, e *events.Envelope) *prepa
 		argvText: jsonText(r.Argv), tagsText: jsonText(r.Tags), started: timeText(r.StartedAt), ended: timeText(r.EndedAt), result: resultOf(r),
 	}
 	if p.result != resultSucceeded {
-		p.failure = failureIn(e.Stderr.Tail, e.Stdout.Tail, p.result == resultFailed)
+		p.failure = failureIn(wholeLines(&e.Stderr), wholeLines(&e.Stdout), p.result == resultFailed)
 	}
 	if r.Command == "" {
 		return p // it was erased

@@ -23,7 +23,7 @@ var schema string
 
 // version is that of the schema and of what the fold makes of an event. Whoever
 // changes either makes it greater: older files are made again.
-const version = 8
+const version = 9
 
 // store is one database file. Any number read, one writes.
 type store struct {
