@@ -41,6 +41,8 @@ const (
 type app struct {
 	in       io.Reader
 	out, err io.Writer
+	// terminal is out as it is, for a program that this one starts.
+	terminal io.Writer
 	// now is the wall clock.
 	now func() time.Time
 

@@ -79,6 +79,8 @@ nobody else can write.`),
 				return misused("--view compares the view of a directory: give it with --data")
 			case !offline && !remote && len(checkpoints)+len(terms.keys)+len(witnessTexts)+len(resume)+len(terms.save) > 0:
 				return misused("--checkpoint, --key, --witness, --resume and --save are for an audit that trusts nobody: with --data, or with --server and without --live")
+			case !offline && cmd.Flags().Changed("fleet"):
+				return misused("--fleet names a fleet of a directory: give it with --data; a server has the fleet of the token")
 			case timeout <= 0:
 				return misused("--timeout %v: some time is needed", timeout)
 			}

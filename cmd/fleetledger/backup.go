@@ -84,6 +84,10 @@ the keys that sign the log and root's token: guard it as you guard the original.
 }
 
 func (a *app) backup(cmd *cobra.Command, target string) error {
+	if target == "" {
+		return misused("the name of the directory is empty")
+	}
+	target = filepath.Clean(target) // a slash at its end would make what is copied part of it
 	if _, err := os.Lstat(target); err == nil {
 		return tryNext(fmt.Errorf("%s exists, and a backup writes over nothing", target), "name a directory that is not there yet")
 	} else if !errors.Is(err, fs.ErrNotExist) {

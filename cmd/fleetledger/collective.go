@@ -118,7 +118,7 @@ func (a *app) showMarkdown(text string) {
 		if shown != line {
 			changed++
 		}
-		_, _ = fmt.Fprintln(a.out, shown) // a reader that went away has no use for the rest
+		_, _ = fmt.Fprintln(a.out, shown) // see results
 	}
 	if changed > 0 {
 		printer{a.err}.f("%s with characters that are shown as escapes; --output FILE writes them as they are\n", count(changed, "line"))

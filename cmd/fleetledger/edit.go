@@ -172,7 +172,7 @@ func (a *app) runEditor(file string) error {
 		}
 		run = exec.Command("sh", "-c", editor+` "$@"`, editor, file)
 	}
-	run.Stdin, run.Stdout, run.Stderr = a.in, a.out, a.err
+	run.Stdin, run.Stdout, run.Stderr = a.in, a.terminal, a.err
 	if err := run.Run(); err != nil {
 		return fmt.Errorf("the editor %s: %w; nothing was written", editor, err)
 	}

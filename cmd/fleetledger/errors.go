@@ -54,6 +54,10 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 	if e, ok := errors.AsType[*exitStatus](err); ok {
 		return e.code
 	}
+	// Cobra's suggestions are lines of their own.
+	if text, names, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok && !a.started {
+		err = misused("%s; did you mean %s?", text, strings.Join(strings.Fields(names), " or "))
+	}
 	code := exitFailed
 	_, wrong := errors.AsType[*misuse](err)
 	if wrong || !a.started { // cobra refuses flags, arguments and names before anything starts

@@ -14,6 +14,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
@@ -35,13 +37,18 @@ func main() {
 
 // run is the program without its process: it returns the exit code.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
-	a := &app{in: stdin, out: stdout, err: stderr, now: time.Now}
+	out := &results{w: stdout}
+	a := &app{in: stdin, out: out, terminal: stdout, err: stderr, now: time.Now}
 	root := a.root()
 	root.SetArgs(args)
 	root.SetIn(stdin)
-	root.SetOut(stdout)
+	root.SetOut(out)
 	root.SetErr(stderr)
 	cmd, err := root.ExecuteContextC(ctx)
+	if out.err != nil && (err == nil || errors.Is(err, errQuiet)) {
+		a.started = true // it was no misuse
+		err = fmt.Errorf("its output is not whole: %w; what it was to change is changed", out.err)
+	}
 	if err == nil {
 		return exitDone
 	}
@@ -53,6 +60,21 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		a.json = a.json || slices.Contains(args, "--json")
 	}
 	return a.fail(cmd, err)
+}
+
+// results is the standard output. It keeps the first error of writing to it, so that
+// no file of results is cut short without a word.
+type results struct {
+	w   io.Writer
+	err error
+}
+
+func (r *results) Write(p []byte) (int, error) {
+	n, err := r.w.Write(p)
+	if r.err == nil {
+		r.err = err
+	}
+	return n, err
 }
 
 func (a *app) root() *cobra.Command {

@@ -34,6 +34,11 @@ made in a data directory that no server has open.`),
 		Args: cobra.NoArgs,
 		RunE: a.does(func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("data") {
+				for _, name := range []string{"fleet", "engine"} {
+					if cmd.Flags().Changed(name) {
+						return misused("--%s is for a view in a directory: give it with --data; a server has the fleet of the token", name)
+					}
+				}
 				return a.rebuildServer(cmd)
 			}
 			if a.server != "" {

@@ -76,7 +76,7 @@ func (p printer) f(format string, args ...any) {
 	for i, arg := range args {
 		safe[i] = safeArg(arg)
 	}
-	// A reader that went away has no use for the rest.
+	// What cannot be written is told at the end: see results.
 	_, _ = fmt.Fprintf(p.w, format, safe...)
 }
 
