@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -53,6 +54,10 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 	}
 	if e, ok := errors.AsType[*exitStatus](err); ok {
 		return e.code
+	}
+	// A request that was broken off here is no relay that does not answer.
+	if _, ok := errors.AsType[*agent.UnreachableError](err); ok && cmd.Context().Err() != nil {
+		err = tryNext(fmt.Errorf("broken off: %w; whether the relay did what it was asked is not known", context.Cause(cmd.Context())), "the same again")
 	}
 	// Cobra's suggestions are lines of their own.
 	if text, names, ok := strings.Cut(err.Error(), "\n\nDid you mean this?\n"); ok && !a.started {

@@ -89,7 +89,7 @@ func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string, wit
 		return err
 	}
 	note := a.newProgress("copied")
-	err = copyBackup(from, part, m, note)
+	err = copyBackup(cmd.Context(), from, part, m, note)
 	note.end()
 	var reports map[string]audit.Report
 	if err == nil {
@@ -175,12 +175,15 @@ func (a *app) lacksFleets(from string, m manifest) error {
 
 // copyBackup copies the files that the manifest lists to the new directory dir, and
 // holds each to its sum.
-func copyBackup(from, dir string, m manifest, note *progress) error {
+func copyBackup(ctx context.Context, from, dir string, m manifest, note *progress) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
 	}
 	var bytes int64
 	for _, want := range m.Files {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		name := filepath.FromSlash(want.Name)
 		if !filepath.IsLocal(name) {
 			return fmt.Errorf("the backup lists %q, which is no file of one", want.Name)
