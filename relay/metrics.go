@@ -230,7 +230,7 @@ func (f *fleetMetrics) view(g *gathered) {
 	g.gauge("view_lag_events", "Events that the view has still to fold.", float64(s.Head-s.Position))
 	g.gauge("view_behind_seconds", "How long ago the last event that the view has folded was recorded; 0 if there is none to fold.", s.Behind.Seconds())
 	g.gauge("view_parked_events", "Events that the view could not fold.", float64(s.Parked))
-	g.gauge("view_faulty", "1 while something keeps the view from following.", truth(s.Fault != ""))
+	g.gauge("view_faulty", "1 while something keeps the view from following, or from being made again.", truth(s.Fault != ""))
 	g.gauge("view_rebuilding", "1 while the view is made again.", truth(s.Rebuilding))
 }
 

@@ -127,7 +127,7 @@ type viewReply struct {
 	Position   events.Position `json:"position" doc:"Of the last event that the view has folded."`
 	Head       events.Position `json:"head" doc:"Of the newest event."`
 	BehindMS   int64           `json:"behind_ms" doc:"How long ago the last event folded was recorded; 0 if there is none to fold."`
-	Fault      *string         `json:"fault" doc:"What keeps it from following; null if nothing does."`
+	Fault      *string         `json:"fault" doc:"What keeps it from following, or from being made again; null if nothing does."`
 	Rebuilding bool            `json:"rebuilding" doc:"Whether it is made again, beside the one that answers."`
 	Rebuilt    events.Position `json:"rebuilt" doc:"How far that is."`
 	Rebuilds   int             `json:"rebuilds" doc:"How often it was made since the relay started."`

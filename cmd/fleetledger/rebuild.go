@@ -85,7 +85,7 @@ func (a *app) rebuildServer(cmd *cobra.Command) error {
 			note.end()
 			return a.show(r, func(p printer, _ *agent.Response) error { v.show(p); return nil })
 		case v.Fault != "":
-			return fmt.Errorf("the view could not be made again: %s", v.Fault)
+			return fmt.Errorf("the view could not be made again; the server goes on trying: %s", v.Fault)
 		}
 		note.at(v.Rebuilt, v.Head)
 		if err := pause(ctx, wait); err != nil {

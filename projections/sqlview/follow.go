@@ -227,7 +227,7 @@ func (v *View) beginBuilding(ctx context.Context, built chan<- *store) {
 	if v.building != nil || v.current != nil && !v.wanted {
 		return
 	}
-	if v.current != nil {
+	if v.current != nil && v.unbuilt == "" {
 		v.logger.Info("the view is made again", "why", v.why)
 	}
 	v.wanted = false
@@ -237,11 +237,23 @@ func (v *View) beginBuilding(ctx context.Context, built chan<- *store) {
 	v.running.Go(func() {
 		s, err := v.build(ctx, path)
 		if err != nil && ctx.Err() == nil {
-			v.note(nil, fmt.Errorf("make %s: %w", path, err))
+			v.noteUnbuilt(fmt.Errorf("make it again: %w", err))
 		}
 		built <- s
 		v.rush()
 	})
+}
+
+// noteUnbuilt keeps why the view could not be made again. What is followed meanwhile
+// does not make that good.
+func (v *View) noteUnbuilt(err error) {
+	v.mu.Lock()
+	known := v.unbuilt != ""
+	v.unbuilt = err.Error()
+	v.mu.Unlock()
+	if !known {
+		v.logger.Error("the view could not be made again; it is tried on", "error", err)
+	}
 }
 
 // build fills a new file up to the log's end. It returns nil if it could not.
@@ -370,10 +382,14 @@ func (v *View) swap(ctx context.Context, s *store) error {
 		err = s.scrub()
 	}
 	if err != nil {
-		return errors.Join(err, s.close(), removeStore(s.path))
+		if err := errors.Join(err, s.close(), removeStore(s.path)); ctx.Err() == nil {
+			v.noteUnbuilt(err)
+		}
+		return errNotBuilt
 	}
 	swapped = true
 	v.mu.Lock()
+	v.unbuilt = ""
 	v.current, v.position, v.at, v.parked = s, position, at, parked
 	v.rebuilds++
 	v.wake()
@@ -384,7 +400,7 @@ func (v *View) swap(ctx context.Context, s *store) error {
 	return nil
 }
 
-// errNotBuilt stands for what build has told.
+// errNotBuilt stands for what noteUnbuilt was told.
 var errNotBuilt = errors.New("the view could not be made again")
 
 // standing is how far a store has folded the log.

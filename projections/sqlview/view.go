@@ -33,6 +33,8 @@ type View struct {
 	at       time.Time     // when the event at position was recorded
 	moved    chan struct{} // closed when any of these changes
 	fault    string
+	// unbuilt is why it could not be made again when that was tried last, "" if it was.
+	unbuilt  string
 	parked   int
 	building *building // under way, nil if none
 	wanted   bool      // a rebuild is asked for
@@ -54,7 +56,8 @@ type Status struct {
 	// Behind is how long ago the last event folded was recorded, 0 if there is
 	// none to fold.
 	Behind time.Duration
-	// Fault says what keeps the view from following, empty if nothing does.
+	// Fault says what keeps the view from following, or from being made again; empty if
+	// nothing does.
 	Fault string
 	// Rebuilding is true while a new file is filled, up to Rebuilt so far.
 	Rebuilding bool
@@ -156,6 +159,9 @@ func (v *View) Status() Status {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := Status{Position: v.position, Head: max(head, v.position), Fault: v.fault, Parked: v.parked, Rebuilds: v.rebuilds}
+	if s.Fault == "" {
+		s.Fault = v.unbuilt
+	}
 	if v.position < head {
 		s.Behind = max(now.Sub(v.at), 0)
 	}
@@ -201,7 +207,7 @@ func (v *View) Wait(ctx context.Context, p events.Position) error {
 // until the new one takes its place.
 func (v *View) Rebuild(why string) {
 	v.mu.Lock()
-	v.wanted, v.why = true, why
+	v.wanted, v.why, v.unbuilt = true, why, ""
 	v.mu.Unlock()
 	v.rush()
 }

@@ -258,6 +258,42 @@ func TestRebuiltGivesTheSameAnswers(t *testing.T) {
 	}
 }
 
+// A view that cannot be made again answers on, says why as long as that is so, and is
+// made when it can be.
+func TestRebuildThatFailsIsTold(t *testing.T) {
+	l := newLedger(t)
+	dir := t.TempDir()
+	v := l.open(dir)
+	defer v.Close()
+	l.ran(0, []string{"echo", "before"})
+	l.upToDate(v)
+	var inTheWay []string
+	for n := 2; n < 50; n++ { // more than are tried until the test is through
+		name := filepath.Join(dir, storeName(n))
+		inTheWay = append(inTheWay, name)
+		if err := os.MkdirAll(filepath.Join(name, "kept"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	made := v.Status().Rebuilds
+	v.Rebuild("for the test")
+	await(t, func() bool { return v.Status().Fault != "" })
+	l.ran(0, []string{"echo", "after"})
+	l.upToDate(v)
+	if s := v.Status(); s.Fault == "" || s.Rebuilds != made || s.Position != l.Durable() {
+		t.Errorf("it followed on: %+v", s)
+	}
+	if n := len(tried(t, v, Query{Text: "echo", Limit: 10})); n != 2 {
+		t.Errorf("%d answers of 2", n)
+	}
+	for _, name := range inTheWay {
+		if err := os.RemoveAll(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, func() bool { s := v.Status(); return s.Rebuilds == made+1 && s.Fault == "" })
+}
+
 // await returns once a condition holds.
 func await(t *testing.T, f func() bool) {
 	t.Helper()
