@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strconv"
+	"syscall"
 	"time"
 
 	"fleetledger/commands"
@@ -92,6 +93,7 @@ var failures = []struct {
 	{events.ErrUnavailable, http.StatusServiceUnavailable, "LOG_UNAVAILABLE", "the cluster that keeps the log is out of reach; whether this was recorded shows when it is sent again with the same Idempotency-Key", 5},
 	{events.ErrFailed, http.StatusServiceUnavailable, "LOG_FAILED", "the relay's storage failed and takes nothing more until it is started again; the operator finds the cause in its log", 30},
 	{events.ErrClosed, http.StatusServiceUnavailable, "LOG_CLOSED", "the relay is stopping", 2},
+	{syscall.ENOSPC, http.StatusInsufficientStorage, "NO_SPACE", "the relay's disk is full; whether this was recorded shows when it is sent again with the same Idempotency-Key", 30},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable, "TIMED_OUT", "the relay did not finish this in time; whether it was recorded shows when it is sent again with the same Idempotency-Key", 1},
 	{context.Canceled, http.StatusServiceUnavailable, "CANCELLED", "the request was given up before it was finished; whether it was recorded shows when it is sent again with the same Idempotency-Key", 1},
 }

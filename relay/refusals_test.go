@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 
 	"fleetledger/commands"
@@ -502,6 +503,8 @@ func TestErrorTable(t *testing.T) {
 		{wrapped(events.ErrTooLarge), 413, "APPEND_TOO_LARGE"},
 		{wrapped(&events.TooLargeError{Bytes: 8, Limit: 7}), 413, "APPEND_TOO_LARGE"},
 		{wrapped(events.ErrNoSpace), 507, "NO_SPACE"},
+		{wrapped(syscall.ENOSPC), 507, "NO_SPACE"},
+		{wrapped(fmt.Errorf("%w: %w", events.ErrFailed, syscall.ENOSPC)), 503, "LOG_FAILED"},
 		{wrapped(seal.ErrNotOnDuty), 503, "NOT_ON_DUTY"},
 		{wrapped(events.ErrUnavailable), 503, "LOG_UNAVAILABLE"},
 		{wrapped(events.ErrFailed), 503, "LOG_FAILED"},

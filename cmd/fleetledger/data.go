@@ -227,11 +227,12 @@ func writeDurably(name string, content []byte, mode fs.FileMode) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	if err := errors.Join(err, f.Close()); err != nil {
-		return err
+	err = errors.Join(err, f.Close())
+	if err == nil {
+		err = os.Rename(name+".new", name)
 	}
-	if err := os.Rename(name+".new", name); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, os.Remove(name+".new"))
 	}
 	return syncDirectory(filepath.Dir(name))
 }

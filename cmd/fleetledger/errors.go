@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 
 	"github.com/go-json-experiment/json"
 	"github.com/spf13/cobra"
 
 	"fleetledger/agent"
+	"fleetledger/events"
 )
 
 const (
@@ -70,6 +72,9 @@ func (a *app) fail(cmd *cobra.Command, err error) int {
 	}
 	problem, isProblem := errors.AsType[*agent.Problem](err)
 	try := nextCommand(cmd, problem, code)
+	if errors.Is(err, events.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) {
+		try = "free some space on that disk, then the same again"
+	}
 	if f, ok := errors.AsType[*failure](err); ok {
 		try = f.try
 	}
@@ -169,7 +174,7 @@ func nextCommand(cmd *cobra.Command, p *agent.Problem, code int) string {
 		return cmd.CommandPath() + " --token-file FILE"
 	case p.Status == 403:
 		return cmd.CommandPath() + " --token-file FILE, of somebody who may"
-	case p.Status == 429 || p.Status == 503:
+	case p.Status == 429 || p.Status == 503 || p.Status == 507:
 		var seconds int
 		if p.Fact("retry_after_s", &seconds) {
 			return fmt.Sprintf("the same again in %d s", seconds)

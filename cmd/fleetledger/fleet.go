@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 
@@ -91,11 +92,20 @@ func (a *app) offline(ctx context.Context, fleet string, f func(*commands.Ledger
 	if err != nil {
 		return err
 	}
+	dir := fleetDir(a.data, fleet)
+	_, err = os.Lstat(dir)
+	unused := errors.Is(err, fs.ErrNotExist)
 	l, _, err := a.openFleet(ctx, fleet, a.newLogger(slog.LevelWarn))
-	if err != nil {
-		return errors.Join(err, lock.Close())
+	if err == nil {
+		err = f(l)
+		unused = unused && l.Log().Durable() == 0
+		err = errors.Join(err, l.Log().Close())
 	}
-	return errors.Join(f(l), l.Log().Close(), lock.Close())
+	if unused {
+		// A server would not start beside a fleet that was never founded.
+		err = errors.Join(err, os.RemoveAll(dir))
+	}
+	return errors.Join(err, lock.Close())
 }
 
 func (a *app) tokenWritten(fleet string) error {
