@@ -111,7 +111,10 @@ nobody else can write.`),
 			if err != nil {
 				return terms.explain(err)
 			}
-			return a.showReport(raw)
+			if err := a.showReport(raw); err != nil {
+				return err
+			}
+			return terms.unsaved
 		}),
 	}
 	cmd.Flags().StringVar(&fleet, "fleet", defaultFleet, "with --data: which fleet")
@@ -214,7 +217,8 @@ func (a *app) auditFleet(ctx context.Context, fleet string, terms *auditTerms) (
 	if err != nil {
 		return report, err
 	}
-	return report, terms.end(report)
+	terms.end(report)
+	return report, nil
 }
 
 // auditView compares the view of a fleet in the data directory with one made anew.

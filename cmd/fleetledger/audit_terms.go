@@ -24,6 +24,8 @@ type auditTerms struct {
 	from  *audit.Point // what an earlier audit has left, nil to begin at the beginning
 	save  string       // the file to leave the same in, "" for none
 	saved *saved
+	// unsaved is why the end of the audit could not be saved, nil if it was.
+	unsaved error
 }
 
 // saved is how far what an audit has established is in its file.
@@ -91,12 +93,11 @@ func (t *auditTerms) keep(p *audit.Point) error {
 }
 
 // end saves what an audit has established, all that there was to look at having been
-// looked at.
-func (t *auditTerms) end(r audit.Report) error {
-	if t.save == "" || !r.OK {
-		return nil
+// looked at. If it cannot, the report is shown all the same.
+func (t *auditTerms) end(r audit.Report) {
+	if t.save != "" && r.OK {
+		t.unsaved = t.keep(r.Established)
 	}
-	return t.keep(r.Established)
 }
 
 // otherBeginning is the report of an audit that could not go on from an earlier one.
