@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -205,7 +206,11 @@ func copyBackup(ctx context.Context, from, dir string, m manifest, note *progres
 			return err
 		}()
 		if err != nil {
-			return tryNext(fmt.Errorf("%s: %w; nothing was changed", filepath.Join(from, name), err), "restore another backup")
+			err = fmt.Errorf("%s: %w; nothing was changed", filepath.Join(from, name), err)
+			if errors.Is(err, syscall.ENOSPC) {
+				return err // of the new copy
+			}
+			return tryNext(err, "restore another backup")
 		}
 		bytes += want.Bytes
 	}

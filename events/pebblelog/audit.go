@@ -118,6 +118,9 @@ func openForAudit(dir string, opts Options) (*auditor, *pebbleLogger, error) {
 	if errors.Is(err, events.ErrLocked) {
 		return nil, nil, err
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil, fmt.Errorf("the database in %s cannot be opened: %w", dir, err)
+	}
 	var cuts []walCut
 	if pebble.IsCorruptionError(err) {
 		db, cuts, err = openCut(dir, opts, nil, logger, err)

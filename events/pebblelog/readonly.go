@@ -45,6 +45,8 @@ func (f readOnlyFS) Lock(name string) (io.Closer, error) {
 	switch {
 	case errors.Is(err, syscall.EROFS):
 		return notLocked{}, nil
+	case errors.Is(err, fs.ErrPermission):
+		return nil, fmt.Errorf("%w; also to read, one has to be able to write that file, so that nobody else writes meanwhile: read a copy, or have it made writable", err)
 	case err != nil:
 		return nil, lockError(name, err)
 	}

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -150,5 +152,31 @@ func TestStartWithDamage(t *testing.T) {
 				t.Error("its directory was changed")
 			}
 		})
+	}
+}
+
+// deniedFS has a lock file that this user may not write.
+type deniedFS struct{ vfs.FS }
+
+func (deniedFS) Lock(name string) (io.Closer, error) {
+	return nil, &fs.PathError{Op: "open", Path: name, Err: fs.ErrPermission}
+}
+
+func (f deniedFS) Unwrap() vfs.FS { return f.FS }
+
+// A log whose lock may not be taken is not told as damaged.
+func TestLockDenied(t *testing.T) {
+	disk := vfs.NewMem()
+	l := mustOpen(t, options(disk))
+	fill(t, l, 3)
+	mustClose(t, l)
+	opts := options(disk)
+	opts.FS = deniedFS{disk}
+	_, reading := pebblelog.OpenReadOnly("data", opts)
+	_, auditing := pebblelog.ReadForAudit("data", opts, pebblelog.Head{}, events.CheckOptions{}, func(*events.Checked, error) error { return nil })
+	for _, err := range []error{reading, auditing} {
+		if !errors.Is(err, fs.ErrPermission) || strings.Contains(err.Error(), "restore a backup") || !strings.Contains(err.Error(), "has to be able to write that file") {
+			t.Errorf("the lock may not be taken: %v", err)
+		}
 	}
 }

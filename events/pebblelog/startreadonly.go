@@ -58,6 +58,10 @@ func (l *Log) openReadOnly() error {
 	if pebble.IsCorruptionError(err) {
 		l.db, cuts, err = openCut(l.dir, l.opts, nil, l.logger, err)
 	}
+	if errors.Is(err, fs.ErrPermission) {
+		l.db = nil
+		return fmt.Errorf("the database in %s cannot be opened: %w", l.dir, err)
+	}
 	if err != nil {
 		l.db = nil
 		return fmt.Errorf("the database in %s cannot be opened, so none of its events can be read: %w; restore a backup", l.dir, err)
