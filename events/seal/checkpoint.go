@@ -73,11 +73,23 @@ func (k *Key) Origin() string { return k.signer.Name() }
 
 // VerifierOrigin is the origin of the log that a verifier key is for.
 func VerifierOrigin(verifier string) (string, error) {
-	v, err := note.NewVerifier(verifier)
+	v, err := newVerifier(verifier)
 	if err != nil {
-		return "", fmt.Errorf("verifier key %+q: %w", verifier, err)
+		return "", err
 	}
 	return v.Name(), nil
+}
+
+// newVerifier reads a verifier key. Its error does not repeat a private one.
+func newVerifier(key string) (note.Verifier, error) {
+	v, err := note.NewVerifier(key)
+	switch {
+	case err == nil:
+		return v, nil
+	case strings.Contains(key, "PRIVATE+KEY+"):
+		return nil, errors.New("the key given is a private one, which only the log's own directory is to hold: give its public part, NAME+HASH+KEY")
+	}
+	return nil, fmt.Errorf("verifier key %+q: %w", key, err)
 }
 
 // Checkpoint says how much of a log there was, and its Merkle root then.
@@ -127,9 +139,9 @@ var ErrNotSigned = errors.New("it is not signed by a key of this log")
 func VerifyCheckpoint(signed []byte, verifiers ...string) (Checkpoint, error) {
 	policies := make([]torchwood.Policy, 0, len(verifiers))
 	for _, key := range verifiers {
-		v, err := note.NewVerifier(key)
+		v, err := newVerifier(key)
 		if err != nil {
-			return Checkpoint{}, fmt.Errorf("verifier key %+q: %w", key, err)
+			return Checkpoint{}, err
 		}
 		policies = append(policies, torchwood.ThresholdPolicy(2, torchwood.SingleVerifierPolicy(v), torchwood.OriginPolicy(v.Name())))
 	}

@@ -490,6 +490,15 @@ func TestKeys(t *testing.T) {
 	if o, err := seal.VerifierOrigin(key.Verifier()); err != nil || o != origin {
 		t.Errorf("origin of the verifier key: %q, %v", o, err)
 	}
+	// Given in place of the public one, the secret is in no error.
+	_, origin := seal.VerifierOrigin(key.Private())
+	_, checkpoint := seal.VerifyCheckpoint(nil, key.Private())
+	_, witness := seal.ParseWitnessKey(key.Private())
+	for what, err := range map[string]error{"origin": origin, "checkpoint": checkpoint, "witness": witness} {
+		if err == nil || strings.Contains(err.Error(), key.Private()[len(key.Private())-8:]) || !strings.Contains(err.Error(), "private") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
 	for _, bad := range []string{"", "x", key.Verifier(), key.Private()[:len(key.Private())-8], strings.Replace(key.Private(), "fleet-a", "fleet-b", 1)} {
 		if _, err := seal.ParseKey(bad); err == nil {
 			t.Errorf("%q is taken for a key", bad)
