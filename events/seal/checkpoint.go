@@ -83,13 +83,22 @@ func VerifierOrigin(verifier string) (string, error) {
 // newVerifier reads a verifier key. Its error does not repeat a private one.
 func newVerifier(key string) (note.Verifier, error) {
 	v, err := note.NewVerifier(key)
-	switch {
-	case err == nil:
+	if err == nil {
 		return v, nil
-	case strings.Contains(key, "PRIVATE+KEY+"):
-		return nil, errors.New("the key given is a private one, which only the log's own directory is to hold: give its public part, NAME+HASH+KEY")
+	}
+	if err := refusePrivate(key, "the log's own directory"); err != nil {
+		return nil, err
 	}
 	return nil, fmt.Errorf("verifier key %+q: %w", key, err)
+}
+
+// refusePrivate is an error, without the key, for a private key given where a public
+// one belongs. holder is who alone is to have it.
+func refusePrivate(key, holder string) error {
+	if !strings.Contains(key, "PRIVATE+KEY+") {
+		return nil
+	}
+	return fmt.Errorf("the key given is a private one, which only %s is to hold: give its public part, NAME+HASH+KEY", holder)
 }
 
 // Checkpoint says how much of a log there was, and its Merkle root then.

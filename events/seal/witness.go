@@ -28,8 +28,8 @@ type WitnessKey struct {
 func ParseWitnessKey(text string) (WitnessKey, error) {
 	v, err := torchwood.NewCosignatureVerifier(text)
 	if err != nil {
-		if strings.Contains(text, "PRIVATE+KEY+") {
-			return WitnessKey{}, errors.New("the key given is a private one, which only the witness is to hold: give its public part, NAME+HASH+KEY")
+		if err := refusePrivate(text, "the witness"); err != nil {
+			return WitnessKey{}, err
 		}
 		if _, signs := note.NewVerifier(text); signs == nil {
 			return WitnessKey{}, fmt.Errorf("%+q is a key that signs a log, not one of a witness", text)
