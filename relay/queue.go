@@ -33,7 +33,7 @@ func (c *call) followApprovals(after events.Position) (func(*stream) error, erro
 func (st *stream) queue(after events.Position) error {
 	log := st.ledger.Log()
 	for {
-		sent := 0
+		scanned := 0
 		for r, err := range log.ReadAll(st.ends, after) {
 			if err != nil {
 				return err
@@ -48,18 +48,21 @@ func (st *stream) queue(after events.Position) error {
 				if e, err = events.DecodeAs[events.ApprovalSettled](r); err == nil {
 					err = st.approvalEvent(after, string(e.Outcome), e.ApprovalID)
 				}
-			default:
-				continue
 			}
 			if err != nil {
 				return err
 			}
-			if sent++; sent == streamPage || len(st.buf) > streamPageBytes {
+			if scanned++; scanned == maxScan || len(st.buf) > streamPageBytes {
 				break
 			}
 		}
-		if sent > 0 {
+		if len(st.buf) > 0 {
 			if err := st.flush(); err != nil {
+				return err
+			}
+		}
+		if scanned > 0 {
+			if err := st.looked(); err != nil {
 				return err
 			}
 			continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -21,7 +22,8 @@ type stream struct {
 	ends context.Context
 	end  context.CancelCauseFunc
 	rc   *http.ResponseController
-	buf  []byte // what is to be sent
+	buf  []byte    // what is to be sent
+	sent time.Time // when something last was
 }
 
 var (
@@ -52,14 +54,17 @@ func (c *call) resumeAfter() (events.Position, error) {
 	last := c.r.Header["Last-Event-Id"]
 	if len(last) == 0 || len(last) == 1 && last[0] == "" {
 		after, _, err := c.position("after")
-		return after, err
+		return min(after, lastResumable), err
 	}
 	n, err := digits(last[0], 64)
 	if err != nil || len(last) > 1 {
 		return 0, malformed("LAST_EVENT_ID_INVALID", "the header Last-Event-ID is %+q: ids of this stream are positions", last[0])
 	}
-	return events.Position(n), nil
+	return min(events.Position(n), lastResumable), nil
 }
+
+// lastResumable has one after it, to be waited for.
+const lastResumable = math.MaxUint64 - 1
 
 func (c *call) stream(run func(*stream) error) error {
 	st := &stream{call: c, rc: http.NewResponseController(c.w)}
@@ -116,6 +121,7 @@ func (st *stream) flush() error {
 	if _, err := st.w.Write(st.buf); err != nil {
 		return errGone
 	}
+	st.sent = time.Now()
 	st.buf = st.buf[:0]
 	if cap(st.buf) > 64<<10 {
 		st.buf = nil
@@ -135,6 +141,15 @@ func (st *stream) heartbeat() error {
 	return st.flush()
 }
 
+// looked is for a stream that has looked at events, of which it may be sent none: it
+// sends a heartbeat if one is due.
+func (st *stream) looked() error {
+	if time.Since(st.sent) >= st.cfg.Heartbeat {
+		return st.heartbeat()
+	}
+	return st.check()
+}
+
 // await returns when the position can be read, or a heartbeat was due meanwhile.
 func (st *stream) await(p events.Position) error {
 	wait, cancel := context.WithTimeout(st.ends, st.cfg.Heartbeat)
@@ -142,7 +157,7 @@ func (st *stream) await(p events.Position) error {
 	err := st.ledger.Log().Wait(wait, p)
 	switch {
 	case err == nil:
-		return st.check()
+		return st.looked()
 	case st.ends.Err() != nil:
 		return st.ends.Err()
 	case errors.Is(err, context.DeadlineExceeded):
@@ -330,7 +345,7 @@ func (st *stream) follow(f eventFilter, after events.Position) error {
 			}
 		}
 		if page.more {
-			if err := st.check(); err != nil {
+			if err := st.looked(); err != nil {
 				return err
 			}
 			continue

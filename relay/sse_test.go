@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -249,6 +251,51 @@ func TestHeartbeats(t *testing.T) {
 		// Without Run the heartbeat notices that the reader may read no more.
 		f.do("root", "PATCH", "/v1/actors/"+c.as, `{"suspended":true}`).want(200)
 		r.ended(5 * time.Second)
+	}
+}
+
+// A stream that wants nothing of what is recorded is alive all the same.
+func TestHeartbeatsBesideOtherEvents(t *testing.T) {
+	f := newFleet(t, func(c *Config) { c.Heartbeat = 100 * time.Millisecond }).people()
+	streams := []*reader{f.follow("bo", "/v1/events/stream?after=9&type=ext.never"), f.follow("bo", "/v1/events/stream?stream=ext-never"), f.follow("bo", "/v1/approvals/stream")}
+	var beating sync.WaitGroup
+	for _, r := range streams {
+		beating.Go(func() {
+			for range 2 {
+				for line := ""; line != ": heartbeat\n"; {
+					var err error
+					if line, err = r.in.ReadString('\n'); err != nil {
+						t.Errorf("no heartbeat: %v", err)
+						return
+					}
+				}
+			}
+		})
+	}
+	all := make(chan struct{})
+	go func() { beating.Wait(); close(all) }()
+	for i := 0; ; i++ {
+		select {
+		case <-all:
+			return
+		default:
+			f.ext(fmt.Sprint("other", i))
+		}
+	}
+}
+
+// After the last position that there could be, a stream waits for the next one.
+func TestResumeAfterTheLastPosition(t *testing.T) {
+	f := newFleet(t).people()
+	for _, c := range []struct{ path, header string }{
+		{"/v1/events/stream?after=18446744073709551615", ""}, {"/v1/events/stream", "18446744073709551615"}, {"/v1/approvals/stream", "18446744073709551615"},
+	} {
+		r := httptest.NewRequest("GET", c.path, nil)
+		r.Header.Set("Last-Event-ID", c.header)
+		after, err := (&call{Relay: f.relay, r: r, query: r.URL.Query()}).resumeAfter()
+		if after+1 == 0 || err != nil {
+			t.Errorf("%+v: waits for the event after %d, %v", c, after, err)
+		}
 	}
 }
 
