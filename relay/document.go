@@ -43,7 +43,7 @@ func newDocument(version string) *document {
 		},
 		Security: []map[string][]string{{"token": {}}, {"device": {}}},
 		Tags: []*huma.Tag{{Name: "actors"}, {Name: "rules"}, {Name: "gates"}, {Name: "approvals"}, {Name: "tasks"}, {Name: "attempts"},
-			{Name: "memory"}, {Name: "events"}, {Name: "proofs"}, {Name: "ledger"}, {Name: "relay"}},
+			{Name: "memory"}, {Name: "blocks"}, {Name: "events"}, {Name: "subscriptions"}, {Name: "proofs"}, {Name: "ledger"}, {Name: "relay"}},
 	}}
 }
 
@@ -111,6 +111,14 @@ func (d *document) add(op *operation) {
 	o.Responses[strconv.Itoa(status)] = response(status, media, success)
 	if op.text != "" {
 		o.Responses[strconv.Itoa(status)].Content[op.text] = &huma.MediaType{Schema: &huma.Schema{Type: "string"}}
+	}
+	switch op.out { // an agent's own event can be had as it was sent
+	case reflect.TypeFor[eventReply]():
+		if !stream {
+			o.Responses["200"].Content[cloudEventType] = &huma.MediaType{Schema: d.schema(reflect.TypeFor[cloudEvent]())}
+		}
+	case reflect.TypeFor[list[eventReply]]():
+		o.Responses["200"].Content[cloudEventBatchType] = &huma.MediaType{Schema: &huma.Schema{Type: "array", Items: d.schema(reflect.TypeFor[cloudEvent]())}}
 	}
 	if op.already {
 		o.Responses["200"] = response(http.StatusOK, media, success)
@@ -197,8 +205,9 @@ func (d *document) finish() {
 	})
 }
 
-// correct mends what huma takes to be null: lists are not, here and where they
-// are taken; members that are pointers to objects, and always there, may be.
+// correct mends what huma takes to be null: lists are not, here and where they are
+// taken, nor is what is left out instead; members that are pointers to objects, and
+// always there, may be, and so may an enum that is.
 func (d *document) correct(t reflect.Type, s *huma.Schema) {
 	for _, p := range s.Properties {
 		for ; p != nil && p.Type == huma.TypeArray; p = p.Items {
@@ -207,11 +216,17 @@ func (d *document) correct(t reflect.Type, s *huma.Schema) {
 	}
 	for _, f := range reflect.VisibleFields(t) { // those of embedded structs too
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if f.Type.Kind() != reflect.Pointer || strings.Contains(options, "omitzero") {
+		p := s.Properties[name]
+		if f.Type.Kind() != reflect.Pointer || p == nil {
 			continue
 		}
-		if p := s.Properties[name]; p != nil && p.Ref != "" {
+		switch {
+		case strings.Contains(options, "omitzero"):
+			p.Nullable = f.Tag.Get("nullable") == "true"
+		case p.Ref != "":
 			s.Properties[name] = &huma.Schema{Description: p.Description, AnyOf: []*huma.Schema{{Ref: p.Ref}, {Type: "null"}}}
+		case p.Nullable && p.Enum != nil:
+			p.Enum = append(p.Enum, nil)
 		}
 	}
 }

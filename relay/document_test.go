@@ -87,9 +87,20 @@ func TestDocumentSchemas(t *testing.T) {
 		"BlockFields.properties.mood.type":           "string",
 		"BlockReply.properties.fields.anyOf":         "null",
 		"FileBlock.required":                         "[hash fields parents ancestors origin]",
+		"TaskReply.properties.verdict.enum":          "failed <nil>]",
+		"SettingsBody.properties.output.type":        "string",
+		"SimulateBody.properties.limit.type":         "integer",
+		"SqlBody.properties.limit.type":              "[integer null]",
+		"TaskReply.properties.settled_at.type":       "string",
+		"RuleBody.properties.scope.type":             "[string null]",
 	} {
 		if got := fmt.Sprint(member(f.api.doc, "components.schemas."+path)); !strings.Contains(strings.ToLower(got), strings.ToLower(want)) {
 			t.Errorf("%s is %s: no %s", path, got, want)
+		}
+	}
+	for _, name := range []string{"SettingsBody", "SettingsPatch", "SimulateBody"} {
+		if s := fmt.Sprint(member(f.api.doc, "components.schemas."+name)); strings.Contains(s, "null") {
+			t.Errorf("%s takes null: %s", name, s)
 		}
 	}
 	if strings.Contains(fmt.Sprint(f.api.doc), "[array null]") {

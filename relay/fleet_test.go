@@ -484,9 +484,7 @@ func (o *openAPI) check(a answer, method, path string) {
 	media, _, _ := strings.Cut(a.header.Get("Content-Type"), ";")
 	content, ok := response.(map[string]any)["content"].(map[string]any)[media].(map[string]any)
 	if !ok {
-		if !strings.HasPrefix(media, "application/cloudevents") {
-			o.t.Errorf("%s: the document knows no %s for %d", a.what, media, a.status)
-		}
+		o.t.Errorf("%s: the document knows no %s for %d", a.what, media, a.status)
 		return
 	}
 	schema, _ := content["schema"].(map[string]any)
@@ -553,7 +551,7 @@ func (o *openAPI) misfit(schema map[string]any, v any, at string) string {
 	if !slices.Contains(types, is) {
 		return fmt.Sprintf("%s is %v, a %s, not %v", at, v, is, types)
 	}
-	if enum, ok := schema["enum"].([]any); ok && v != nil && !slices.Contains(enum, v) {
+	if enum, ok := schema["enum"].([]any); ok && !slices.Contains(enum, v) {
 		return fmt.Sprintf("%s is %v, none of %v", at, v, enum)
 	}
 	switch x := v.(type) {

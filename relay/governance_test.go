@@ -68,6 +68,9 @@ func TestSimulate(t *testing.T) {
 		`{"history":true,"rulez":[]}`:             {400, "INVALID_FIELDS"},
 	} {
 		f.unchanged(func() answer { return f.do("ana", "POST", "/v1/gates/simulate", body) }).want(want.status, want.code)
+		f.unchanged(func() answer {
+			return f.do("ana", "POST", "/v1/gates/simulate", body, "Accept", "text/event-stream")
+		}).want(want.status, want.code)
 	}
 	one := `{"action":"deploy.prod","actor":"cy","rules":[{"action":"deploy.prod","min_level":70}]}`
 	f.unchanged(func() answer { return f.do("ana", "POST", "/v1/gates/simulate", one) }).want(200).

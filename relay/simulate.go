@@ -103,9 +103,13 @@ func (c *call) simulate() error {
 	if err := c.readBody(&in); err != nil {
 		return err
 	}
+	out := simulateReply{}
+	var err error
+	if out.One, err = c.simulatedOne(in); err != nil {
+		return err
+	}
 	if !strings.Contains(c.r.Header.Get("Accept"), "text/event-stream") {
-		out, err := c.simulated(in, nil)
-		if err != nil {
+		if out.History, err = c.simulatedHistory(in, nil); err != nil {
 			return err
 		}
 		c.reply(http.StatusOK, out)
@@ -113,8 +117,8 @@ func (c *call) simulate() error {
 	}
 	return c.stream(func(st *stream) error {
 		head := st.ledger.Log().Durable()
-		var lost error
-		out, err := c.simulated(in, func(done events.Position) {
+		var lost, err error
+		out.History, err = c.simulatedHistory(in, func(done events.Position) {
 			if lost == nil {
 				lost = st.event(done, "progress", map[string]events.Position{"done": done, "of": head})
 			}
@@ -135,27 +139,33 @@ func (c *call) simulate() error {
 	})
 }
 
-func (c *call) simulated(in simulateBody, progress func(events.Position)) (out simulateReply, err error) {
-	if in.Action != "" {
-		if in.Actor == "" {
-			in.Actor = c.token.Actor
-		}
-		inForce, proposed, err := c.ledger.SimulateOne(in.proposed, in.Action, in.Actor)
-		if err != nil {
-			return out, err
-		}
-		out.One = &simulatedOne{inForce, proposed, inForce.Verdict != proposed.Verdict}
+// simulatedOne answers about an action, if the caller asks about one.
+func (c *call) simulatedOne(in simulateBody) (*simulatedOne, error) {
+	if in.Action == "" {
+		return nil, nil
 	}
+	if in.Actor == "" {
+		in.Actor = c.token.Actor
+	}
+	inForce, proposed, err := c.ledger.SimulateOne(in.proposed, in.Action, in.Actor)
+	if err != nil {
+		return nil, err
+	}
+	return &simulatedOne{inForce, proposed, inForce.Verdict != proposed.Verdict}, nil
+}
+
+// simulatedHistory answers about the history, if the caller asks about it.
+func (c *call) simulatedHistory(in simulateBody, progress func(events.Position)) (*simulatedHistory, error) {
 	if !in.History {
-		return out, nil
+		return nil, nil
 	}
 	s, err := c.ledger.SimulateHistory(c.ctx(), in.proposed, progress)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
-	out.History = &simulatedHistory{From: in.After + 1, To: s.To, Decided: s.Decided, Differ: s.Differ, Differences: []difference{}}
+	out := &simulatedHistory{From: in.After + 1, To: s.To, Decided: s.Decided, Differ: s.Differ, Differences: []difference{}}
 	if n := len(s.Differences); n < s.Differ {
-		out.History.NextAfter = &s.Differences[n-1].Position
+		out.NextAfter = &s.Differences[n-1].Position
 	}
 	for _, d := range s.Differences {
 		// Allowed has no decisive rule: then the recorded one says what is gone.
@@ -163,7 +173,7 @@ func (c *call) simulated(in simulateBody, progress func(events.Position)) (out s
 		if d.WouldBe.Decisive != nil {
 			why = d.WouldBe.Decisive.Reason
 		}
-		out.History.Differences = append(out.History.Differences, difference{
+		out.Differences = append(out.Differences, difference{
 			d.Position, d.Was.Action, d.Was.Actor, d.Was.Verdict, d.WouldBe.Verdict, why, d.Was, d.WouldBe,
 		})
 	}

@@ -17,7 +17,7 @@ import (
 type sqlBody struct {
 	Query  string           `json:"query" doc:"One statement that reads: SELECT, VALUES or WITH, in the language of SQLite. Its tables: SELECT name, sql FROM sqlite_schema."`
 	Params []jsontext.Value `json:"params,omitzero" doc:"What the query's ? stand for, in their order, as many as there are: texts, numbers, booleans, null."`
-	Limit  *int             `json:"limit,omitzero" minimum:"1" maximum:"10000" doc:"At most so many rows; 1,000 if absent."`
+	Limit  *int             `json:"limit,omitzero" minimum:"1" maximum:"10000" nullable:"true" doc:"At most so many rows; 1,000 if absent."`
 	// IncludeForgotten is as the parameter of other paths.
 	IncludeForgotten bool `json:"include_forgotten,omitzero" doc:"With true, runs and series also have what the caller, or everybody, has forgotten."`
 }
