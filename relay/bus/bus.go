@@ -305,9 +305,14 @@ func (b *Bus) run(ctx context.Context, sub projections.Subscription, asked []req
 				delete(b.running, sub.Name)
 				d = nil
 			}
-			act = func(c *cursorState) { c.Position = *e.After }
+			// Again is what was passed: nothing is left out by it.
+			act = func(c *cursorState) { c.Position = min(c.Position, *e.After) }
 		case events.SubscriptionParked:
-			act = func(c *cursorState) { c.Skip = e.Event }
+			act = func(c *cursorState) {
+				if c.Stuck == e.Event { // an event that is not tried yet may well be taken
+					c.Skip = e.Event
+				}
+			}
 		}
 		// In one write: what is noted as acted on is done, by whoever goes on.
 		if err := cur.change(ctx, true, func(c *cursorState) { act(c); c.Acted = a.position }); err != nil {

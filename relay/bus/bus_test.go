@@ -104,6 +104,20 @@ func (f *fixture) status(name string) Status {
 	return s
 }
 
+// cursor is what is kept of a subscription's.
+func (f *fixture) cursor(name string) cursorState {
+	f.t.Helper()
+	list, err := projections.LoadSubscriptions(context.Background(), f.Log(), 0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	c, err := f.bus.cursor(context.Background(), *list.Find(name))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return c.get()
+}
+
 // await waits until the condition holds.
 func (f *fixture) await(what string, holds func() bool) {
 	f.t.Helper()
@@ -314,6 +328,55 @@ func TestOperating(t *testing.T) {
 	f.subscribe(events.Subscription{Name: "w", Destination: webhook(r.URL), Types: []string{"ext.*"}, After: f.Log().Durable()})
 	last := f.record("ext.a", "ext-a", 5, 1)
 	f.await("only what is new", func() bool { got := r.taken(); return len(got) == calls+1 && got[calls] == last[0] })
+}
+
+// What was parked and is taken when everything is delivered again is not parked any
+// more.
+func TestReplayOfParked(t *testing.T) {
+	f, r := newFixture(t), newReceiver(t)
+	r.refusing(func(_, body string) int {
+		if strings.Contains(body, `"n":1}`) {
+			return http.StatusBadRequest
+		}
+		return 0
+	})
+	f.subscribe(events.Subscription{Name: "w", Destination: webhook(r.URL), Types: []string{"ext.*"}})
+	ids := f.record("ext.a", "ext-a", 0, 3)
+	f.await("one is parked", func() bool { return len(r.taken()) == 2 && len(f.status("w").Parked) == 1 })
+	r.refusing(nil)
+	start := events.Position(0)
+	f.ok(f.ReplaySubscription(context.Background(), root, commands.ReplaySubscription{Name: "w", After: &start}))
+	f.await("everything again", func() bool { return len(r.taken()) == 5 && f.status("w").Lag == 0 })
+	if got, s := r.taken()[2:], f.status("w"); !slices.Equal(got, ids) || len(s.Parked) != 0 {
+		t.Errorf("took %v of %v, parked %+v", got, ids, s.Parked)
+	}
+}
+
+// What is asked about an event that was not tried yet leaves nothing out: to park it, or
+// to begin again behind it.
+func TestAskedAhead(t *testing.T) {
+	f, r := newFixture(t), newReceiver(t)
+	ctx := context.Background()
+	r.refusing(func(string, string) int { return http.StatusServiceUnavailable })
+	f.subscribe(events.Subscription{Name: "w", Destination: webhook(r.URL), Types: []string{"ext.*"}})
+	ids := f.record("ext.a", "ext-a", 0, 3)
+	f.await("it is stuck", func() bool { return f.status("w").Stuck != 0 })
+	end := f.Log().Durable()
+	f.ok(f.ParkSubscription(ctx, root, commands.ParkSubscription{Name: "w", Event: end - 1}))
+	f.ok(f.ReplaySubscription(ctx, root, commands.ReplaySubscription{Name: "w", After: &end}))
+	f.await("both are acted on", func() bool { return f.cursor("w").Acted == f.Log().Durable() })
+	tried := false
+	r.refusing(func(_, body string) int {
+		if !tried && strings.Contains(body, `"n":1}`) {
+			tried = true
+			return http.StatusServiceUnavailable
+		}
+		return 0
+	})
+	f.await("all of them", func() bool { return slices.Equal(r.taken(), ids) && f.status("w").Lag == 0 })
+	if s := f.status("w"); len(s.Parked) != 0 {
+		t.Errorf("parked %+v", s.Parked)
+	}
 }
 
 // A credential comes from the relay's environment; without it the status says so.

@@ -138,6 +138,11 @@ func (d *delivery) deliver(ctx context.Context, to *destination, m *message.Mess
 			d.cursor.note(func(c *cursorState) {
 				c.Delivered++
 				c.DeliveredAt = time.Now().UTC()
+				// Of a replay it may be one that was parked, or was to be.
+				c.Parked = slices.DeleteFunc(c.Parked, func(p Parked) bool { return p.Position == position })
+				if c.Skip == position {
+					c.Skip = 0
+				}
 				d.fine(c)
 			})
 			return true
