@@ -74,9 +74,7 @@ func environment(c Command, dir string) ([]string, *stop) {
 		if name == "" || strings.ContainsAny(name, "=\x00") {
 			return nil, notStarted("env has %s, which cannot name a variable", shown(name))
 		}
-		// These make any program load other code, which the allow-list did not
-		// permit. The machine's owner may still grant one through EnvFrom.
-		if strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_") {
+		if loadsCode(name) {
 			return nil, refused("env sets %s, which makes a program load other code: set it where the agent is started and name it in env_from", shown(name))
 		}
 		env = append(env, name+"="+c.Env[name])
@@ -85,4 +83,10 @@ func environment(c Command, dir string) ([]string, *stop) {
 		env = append(env, markName+"="+c.Mark)
 	}
 	return env, nil
+}
+
+// loadsCode reports whether a variable makes any program load other code, which the
+// allow-list did not permit. The machine's owner may still grant one through EnvFrom.
+func loadsCode(name string) bool {
+	return strings.HasPrefix(name, "LD_") || strings.HasPrefix(name, "DYLD_")
 }

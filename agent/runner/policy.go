@@ -23,8 +23,10 @@ import (
 // whatever PATH the command is given; it is never found in the working
 // directory. A relative path ("./gradlew"), permitted only as written, is taken
 // from the working directory and must lie under an allowed root. What a
-// launcher (env, nice, timeout, ...) starts must be permitted as well. A shell,
-// or a name that leads to one, runs only if the list names the shell.
+// launcher (env, nice, timeout, ...) starts must be permitted as well, by the same
+// rules: so none runs a bare name where the command brings a PATH along, and none
+// leaves the roots (env -C). A shell, or a name that leads to one, runs only if the
+// list names the shell.
 type Policy struct {
 	allow []string
 	roots []string // absolute and free of symbolic links; the first is the default
@@ -109,11 +111,18 @@ func (p Policy) plan(c Command) (plan, *stop) {
 	if len(c.Argv) == 0 {
 		return plan{}, notStarted("the command is empty: name a program to run")
 	}
-	if s := p.permit(c.Argv); s != nil {
+	ownPath := false
+	for name := range c.Env {
+		ownPath = ownPath || matches("PATH", name)
+	}
+	if _, s := p.permits(c.Argv, ownPath); s != nil {
 		return plan{}, s
 	}
 	dir, s := p.workdir(c.Cwd)
 	if s != nil {
+		return plan{}, s
+	}
+	if s := p.launches(c.Argv, dir); s != nil {
 		return plan{}, s
 	}
 	path, s := p.program(c.Argv[0], dir)
@@ -130,41 +139,68 @@ func (p Policy) plan(c Command) (plan, *stop) {
 // Permits reports whether the list permits the program that argv names and those
 // that it launches, and if not which it does not permit.
 func (p Policy) Permits(argv []string) (program string, ok bool) {
-	program, ok, _ = p.permits(argv)
-	return program, ok
+	program, s := p.permits(argv, false)
+	return program, s == nil
 }
 
-// permits is Permits, and whether the program's options hide which one it starts.
-func (p Policy) permits(argv []string) (program string, ok, hidden bool) {
+// permits decides on the program that argv names and on those it launches, and
+// names the one it refuses. ownPath says that the command has a PATH of its own:
+// what is launched by a bare name would be looked for there.
+func (p Policy) permits(argv []string, ownPath bool) (program string, s *stop) {
 	for {
-		if !slices.Contains(p.allow, argv[0]) {
-			return argv[0], false, false
+		name := argv[0]
+		if !slices.Contains(p.allow, name) {
+			what := "a program"
+			if shell.Is(name) {
+				what = "a shell"
+			}
+			return name, refused("%s is %s that this machine does not allow: start the agent with --allow %s", shown(name), what, shown(name))
 		}
-		inner, isLauncher, readable := launched(argv)
+		l, readable := launched(argv)
 		if !readable {
-			return argv[0], false, true
+			return name, refused("the options of %s hide which program it starts: name that program directly, or use only options of %s that do not choose it", shown(name), shown(name))
 		}
-		if !isLauncher || len(inner) == 0 {
-			return argv[0], true, false
+		if len(l.argv) == 0 {
+			return "", nil
 		}
-		argv = inner
+		for _, v := range l.sets {
+			if loadsCode(v) {
+				return name, refused("%s sets %s, which makes a program load other code: set it where the agent is started and name it in env_from", shown(name), shown(v))
+			}
+			ownPath = ownPath || matches("PATH", v)
+		}
+		if ownPath && !l.applets && bare(l.argv[0]) {
+			return l.argv[0], refused("%s would look for %s in a PATH that the command brings along: name that program directly, or by its absolute path", shown(name), shown(l.argv[0]))
+		}
+		argv = l.argv
 	}
 }
 
-// permit decides on the program that argv names and on those it launches.
-func (p Policy) permit(argv []string) *stop {
-	name, ok, hidden := p.permits(argv)
-	switch {
-	case ok:
-		return nil
-	case hidden:
-		return refused("the options of %s hide which program it starts: name that program directly, or use only options of %s that do not choose it", shown(name), shown(name))
+// launches holds what argv launches to the rules for what is started directly: where
+// it runs, and what file it is. What cannot be started tells its launcher so.
+func (p Policy) launches(argv []string, dir string) *stop {
+	for {
+		l, readable := launched(argv)
+		if !readable || len(l.argv) == 0 {
+			return nil
+		}
+		if l.dir != "" {
+			if !filepath.IsAbs(l.dir) {
+				l.dir = filepath.Join(dir, l.dir)
+			}
+			var s *stop
+			if dir, s = p.workdir(l.dir); s != nil {
+				if s.outcome == events.RefusedByAgent {
+					return s
+				}
+				return nil
+			}
+		}
+		if _, s := p.program(l.argv[0], dir); s != nil && s.outcome == events.RefusedByAgent {
+			return s
+		}
+		argv = l.argv
 	}
-	what := "a program"
-	if shell.Is(name) {
-		what = "a shell"
-	}
-	return refused("%s is %s that this machine does not allow: start the agent with --allow %s", shown(name), what, shown(name))
 }
 
 // workdir is the directory that the command starts in: asked for, or the first
@@ -248,7 +284,7 @@ func (p Policy) within(real string) bool {
 func (p Policy) program(name, dir string) (string, *stop) {
 	var path string
 	var err error
-	relative := !filepath.IsAbs(name) && filepath.Base(name) != name
+	relative := !filepath.IsAbs(name) && !bare(name)
 	switch {
 	case filepath.IsAbs(name):
 		path, err = exec.LookPath(name)
@@ -281,6 +317,9 @@ func (p Policy) program(name, dir string) (string, *stop) {
 	return path, nil
 }
 
+// bare reports whether name is looked up in PATH.
+func bare(name string) bool { return filepath.Base(name) == name }
+
 // names reports whether the list names the program at path, by any spelling.
 func (p Policy) names(path string) bool {
 	return slices.ContainsFunc(p.allow, func(entry string) bool {
@@ -307,14 +346,22 @@ func onPath(name string) (string, error) {
 	return "", err
 }
 
-// shown is s as a reason may carry it: quoted if a terminal or a shell could
-// take it for something else.
+// maxShown bounds what a reason repeats of one text, in bytes: an envelope with it has
+// to be taken by every relay.
+const maxShown = 256
+
+// shown is s as a reason may carry it: its beginning, quoted if a terminal or a
+// shell could take it for something else.
 func shown(s string) string {
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(`._-+/\:@,=`, r)
 	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
-		return s
+	more := ""
+	if len(s) > maxShown {
+		s, more = strings.ToValidUTF8(s[:maxShown], ""), "..."
 	}
-	return strconv.QuoteToASCII(s)
+	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+		return s + more
+	}
+	return strconv.QuoteToASCII(s) + more
 }

@@ -53,8 +53,20 @@ func TestOnlyTheListRuns(t *testing.T) {
 		{"xargs --replace make go", "hide which program"},
 		{"busybox sh", "sh is a shell"},
 		{"nice -n", ""},
+
+		// Where a launcher finds it, and what that loads, is not the command's to say.
+		{"env PATH=/tmp go vet", "env would look for go in a PATH"},
+		{"env PATH=/tmp nice go vet", "env would look for nice in a PATH"},
+		{"env PATH=/tmp /opt/tool", ""},
+		{"env PATH=/tmp /opt/tool nice go", ""},
+		{"nice env PATH=/tmp", ""},
+		{"env PATHS=/tmp go vet", ""},
+		{"sudo PATH=/tmp go vet", "sudo would look for go in a PATH"},
+		{"nice env LD_PRELOAD=x.so go vet", "env sets LD_PRELOAD"},
+		{"env DYLD_INSERT_LIBRARIES=x /opt/tool", "env sets DYLD_INSERT_LIBRARIES"},
+		{"sudo -R /tmp go vet", "hide which program"},
 	} {
-		s := p.permit(strings.Fields(row.argv))
+		_, s := p.permits(strings.Fields(row.argv), false)
 		switch {
 		case row.reason == "" && s != nil:
 			t.Errorf("%q: %s", row.argv, s.reason)
@@ -65,6 +77,100 @@ func TestOnlyTheListRuns(t *testing.T) {
 	e := Run(background(), Policy{}, Command{Argv: []string{"go"}})
 	if e.Outcome != events.RefusedByAgent {
 		t.Errorf("the zero policy: %+v", e)
+	}
+}
+
+// A PATH that a command brings along is for what its program starts, not for who
+// launches a program that the list permits.
+func TestALauncherWithTheCommandsPATH(t *testing.T) {
+	t.Parallel()
+	p, err := NewPolicy([]string{"go", "nice", "busybox", "/opt/tool"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for argv, reason := range map[string]string{
+		"go vet":         "",
+		"nice /opt/tool": "",
+		"busybox go":     "",
+		"nice go vet":    "nice would look for go in a PATH that the command brings along: name that program directly, or by its absolute path",
+		"busybox nice go": "nice would look for go in a PATH that the command brings along: " +
+			"name that program directly, or by its absolute path",
+	} {
+		_, s := p.permits(strings.Fields(argv), true)
+		if s == nil && reason != "" || s != nil && s.reason != reason {
+			t.Errorf("%q: %+v, want %q", argv, s, reason)
+		}
+	}
+	_, s := p.plan(Command{Argv: []string{"nice", "go", "vet"}, Env: map[string]string{"PATH": t.TempDir()}})
+	if s == nil || s.outcome != events.RefusedByAgent {
+		t.Errorf("a task that sets PATH for a launcher: %+v", s)
+	}
+}
+
+// What is launched runs under the roots, as what is started directly does.
+func TestLaunchedUnderTheRoots(t *testing.T) {
+	t.Parallel()
+	base := t.TempDir()
+	root, outside := filepath.Join(base, "root"), filepath.Join(base, "outside")
+	for _, dir := range []string{filepath.Join(root, "sub"), outside} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p, err := NewPolicy([]string{"env", "nice", "sudo", "go", "./tool"}, []string{root})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for argv, refused := range map[string]bool{
+		"env go":                                    false,
+		"env -C sub go":                             false,
+		"env -C .. --chdir=" + root + "/sub go":     false, // the last counts
+		"env -C nowhere go":                         false, // env says so
+		"env -C " + outside + " go":                 true,
+		"env -iC" + outside + " go":                 true,
+		"env --chdir " + outside + " go":            true,
+		"env -C ../outside go":                      true,
+		"nice env -C sub env -C ../../outside go":   true,
+		"sudo -D " + outside + " go":                true,
+		"sudo --chdir=" + outside + " -u root nice": true,
+		"env -C sub ./tool":                         false,
+		"env -C sub -u A":                           false,
+	} {
+		s := p.launches(strings.Fields(argv), root)
+		if (s != nil) != refused {
+			t.Errorf("%q: %+v, want refused %t", argv, s, refused)
+		}
+	}
+	tool := filepath.Join(outside, "tool")
+	if err := os.WriteFile(tool, []byte("#!/bin/true\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(tool, filepath.Join(root, "tool")); err != nil {
+		t.Skip("no symbolic links here")
+	}
+	if s := p.launches([]string{"nice", "./tool"}, root); s == nil || !strings.Contains(s.reason, "lies outside the allowed roots") {
+		t.Errorf("a link that leads out, launched: %+v", s)
+	}
+}
+
+// However long a name, the reason stays short: a relay has to take the report.
+func TestReasonsAreShort(t *testing.T) {
+	t.Parallel()
+	p, err := NewPolicy([]string{"go"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("\U0001F600", 8000)
+	for _, c := range []Command{{Argv: []string{long}}, {Argv: []string{"go"}, Cwd: long}, {Argv: []string{"go"}, EnvFrom: []string{long}}} {
+		if e := Run(background(), p, c); e.Outcome == events.Exited || len(e.Reason) > 4096 {
+			t.Errorf("%s with a reason of %d bytes", e.Outcome, len(e.Reason))
+		}
+	}
+	if got, want := shown(strings.Repeat("a", 300)), strings.Repeat("a", 256)+"..."; got != want {
+		t.Errorf("got %s", got)
+	}
+	if got := shown(strings.Repeat("a", 255) + "\u00e9"); got != strings.Repeat("a", 255)+"..." {
+		t.Errorf("a letter is cut: %s", got)
 	}
 }
 
