@@ -130,6 +130,37 @@ func TestFiftySpendOneApproval(t *testing.T) {
 	}
 }
 
+// What ends once ends once, and what changes nothing records nothing, however many
+// ask for it at the same time.
+func TestFiftyOfTheSame(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	token := first[events.TokenIssued](w, w.ok(w.IssueToken(w.ctx(), as("ana"), commands.IssueToken{Actor: "ana"})))
+	w.racingOn(diskLog{w.Log()})
+	seconds := 7
+	for _, row := range []struct {
+		name string
+		do   func() (commands.Result, error)
+		code string // of all but the first; "" if they find nothing to change
+	}{
+		{"revoke a token", func() (commands.Result, error) {
+			return w.RevokeToken(w.ctx(), as("ana"), commands.RevokeToken{Actor: "ana", TokenID: token.TokenID})
+		}, "TOKEN_NOT_FOUND"},
+		{"change settings", func() (commands.Result, error) {
+			return w.ChangeSettings(w.ctx(), as("root"), commands.ChangeSettings{Settings: events.SettingsPatch{HeartbeatSeconds: &seconds}})
+		}, ""},
+	} {
+		before := w.Log().Durable()
+		got := all(50, func(int) error { _, err := row.do(); return err })
+		if row.code != "" && (got[""] != 1 || got[row.code] != 49) || row.code == "" && got[""] != 50 {
+			t.Errorf("%s: got %v", row.name, got)
+		}
+		if n := w.Log().Durable() - before; n != 1 {
+			t.Errorf("%s: %d events were recorded", row.name, n)
+		}
+	}
+}
+
 // Rules change while spends are under way: whatever the order, what was recorded
 // audits clean, which newWorld sees to, and a spend under changed rules is refused.
 func TestRuleChangeRacesASpend(t *testing.T) {

@@ -58,6 +58,8 @@ func (c ChangeSettings) decide(v view) (decided, error) {
 		return decided{}, nil
 	}
 	return v.gated([]string{"fleet.configure"}, named("fleet.configure", c), func(permits []events.Permit, d *decided) {
+		// It changes something still: of two who set the same one does.
+		d.expect = append(d.expect, v.onSettings())
 		d.add(events.SettingsStream, v.newID(), events.SettingsChanged{Settings: p, Permit: &permits[0]})
 	})
 }

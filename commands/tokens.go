@@ -32,10 +32,13 @@ type RevokeToken struct {
 // RevokeToken carries out c. Refusals: TOKEN_NOT_FOUND, and as IssueToken.
 func (l *Ledger) RevokeToken(ctx context.Context, caller Caller, c RevokeToken) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
-		if t, ok := l.state.TokenByID(c.TokenID); !ok || t.Actor != c.Actor {
+		t, revision, ok := l.state.TokenByID(c.TokenID)
+		if !ok || t.Actor != c.Actor {
 			return decided{}, refuse(NotFound, "TOKEN_NOT_FOUND", "actor %s has no token %q in force", c.Actor, c.TokenID)
 		}
 		return v.manageTokens(c.Actor, named("token.revoke", c), func(permit *events.Permit, d *decided) {
+			// It is in force still: of two who revoke it one does.
+			d.expect = append(d.expect, events.Expectation{Stream: events.TokensStream, Revision: revision})
 			d.add(events.TokensStream, v.newID(), events.TokenRevoked{TokenID: c.TokenID, Actor: c.Actor, Permit: permit})
 		})
 	})

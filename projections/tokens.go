@@ -97,7 +97,7 @@ func (tx *tx) token(id string) *Token {
 	if c, ok := tx.state.next.tokens[id]; ok {
 		return c.value
 	}
-	if t, ok := tx.state.TokenByID(id); ok {
+	if t, _, ok := tx.state.TokenByID(id); ok {
 		return &t
 	}
 	return nil
@@ -112,12 +112,12 @@ func (s *State) Token(hash events.Hash) (Token, events.Revision, bool) {
 	return t, s.tokensRevision, ok
 }
 
-// TokenByID returns the token in force with this id.
-func (s *State) TokenByID(id string) (Token, bool) {
+// TokenByID returns the token in force with this id, and the revision as Token does.
+func (s *State) TokenByID(id string) (Token, events.Revision, bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	h, ok := s.tokenIDs[id]
-	return s.tokens[h], ok
+	return s.tokens[h], s.tokensRevision, ok
 }
 
 // TokensOf lists an actor's tokens in force, oldest first.

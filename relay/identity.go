@@ -51,7 +51,7 @@ func bearer(ledger *commands.Ledger, token, id string) (projections.Token, error
 			return known, nil
 		}
 		// The name of a device is no secret: shown as a token it stands for nobody.
-		if t, ok := ledger.State().TokenByID(id); ok && t.Device() {
+		if t, _, ok := ledger.State().TokenByID(id); ok && t.Device() {
 			return projections.Token{}, signatureRequired()
 		}
 	}

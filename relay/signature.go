@@ -29,7 +29,7 @@ func (c *call) signed(ledger *commands.Ledger, device, id string) (projections.T
 	var known projections.Token
 	ok := false
 	if ledger != nil {
-		known, ok = ledger.State().TokenByID(id)
+		known, _, ok = ledger.State().TokenByID(id)
 	}
 	fleet, actor, _ := commands.SplitToken(device)
 	if !ok || !known.Device() || known.Actor != actor {

@@ -176,7 +176,7 @@ func (st *stream) check() error {
 
 func (st *stream) stale() bool {
 	state := st.ledger.State()
-	_, ok := state.TokenByID(st.token.ID)
+	_, _, ok := state.TokenByID(st.token.ID)
 	return !ok || !state.Authority().Active(st.token.Actor)
 }
 

@@ -233,7 +233,7 @@ func (a *auditor) registered(r events.Record, e events.ActorRegistered) {
 // paired holds a device key to the code that it was redeemed for. That the code
 // waited for it is checked by the fold.
 func (a *auditor) paired(r events.Record, e events.DevicePaired) {
-	t, ok := a.rebuilt.TokenByID(e.TokenID)
+	t, _, ok := a.rebuilt.TokenByID(e.TokenID)
 	if !ok || t.Actor != e.Actor || e.Actor != r.Header.Actor || !r.Header.Time.Before(t.ExpiresAt) {
 		a.find(r, Decision, nil, e.TokenID, "%s paired a device for %s with a code that is not its own or had expired", r.Header.Actor, e.Actor)
 	}
