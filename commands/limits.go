@@ -63,6 +63,13 @@ func (l *leases) end(task string, attempt int) {
 	delete(l.until, leaseKey{task, attempt})
 }
 
+// held reports whether an attempt was heard of in time.
+func (l *leases) held(k leaseKey, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now.Before(l.until[k])
+}
+
 // lapsed lists the attempts that were not heard of in time.
 func (l *leases) lapsed(now time.Time) []leaseKey {
 	l.mu.Lock()

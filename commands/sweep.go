@@ -65,7 +65,7 @@ func (l *Ledger) asRelay(ctx context.Context, decide func(v view) (decided, erro
 func (l *Ledger) sweepApproval(ctx context.Context, id string, outcome events.ApprovalOutcome, reason string) error {
 	return l.asRelay(ctx, l.onDuty(func(v view) (decided, error) {
 		s, err := l.subject(ctx, id, 0)
-		if err != nil || !s.Approval.Pending() {
+		if err != nil || !s.Approval.Pending() || outcome == events.Withdrawn && v.auth.Active(s.Approval.RequestedBy) {
 			return decided{}, err
 		}
 		var d decided
@@ -74,46 +74,68 @@ func (l *Ledger) sweepApproval(ctx context.Context, id string, outcome events.Ap
 	}))
 }
 
-// sweepTask cancels a task of a suspended actor that no machine has claimed.
+// sweepTask cancels a task of a suspended actor, also one whose leases have lapsed, so
+// that it is not begun again.
 func (l *Ledger) sweepTask(ctx context.Context, id string) error {
 	return l.asRelay(ctx, l.onDuty(func(v view) (decided, error) {
 		t, err := l.Task(ctx, id, 0)
-		if err != nil || t.Status != projections.TaskOpen || t.NextAttempt() > 1 {
+		if err != nil || t.Status != projections.TaskOpen {
 			return decided{}, err
 		}
-		reason := t.SubmittedBy + " is not active any more"
 		d := decided{expect: []events.Expectation{{Stream: t.Stream, Revision: t.Revision}}}
-		d.add(t.Stream, v.newID(), events.TaskCancelled{Reason: reason})
-		d.add(t.Stream, v.newID(), events.TaskSettled{Verdict: events.VerdictCancelled, Reason: reason})
+		d.cancelIfUnheld(v, t)
 		return d, nil
 	}))
 }
 
-// lapse ends an attempt that was not heard of in time, and offers its leg again
-// if an attempt is left.
+// cancelIfUnheld cancels an open task of a suspended actor that no machine holds or has
+// reported.
+func (d *decided) cancelIfUnheld(v view, t *projections.Task) {
+	if v.auth.Active(t.SubmittedBy) || t.Held() || t.Reported() {
+		return
+	}
+	reason := t.SubmittedBy + " is not active any more"
+	d.add(t.Stream, v.newID(), events.TaskCancelled{Reason: reason})
+	d.add(t.Stream, v.newID(), events.TaskSettled{Verdict: events.VerdictCancelled, Reason: reason})
+}
+
+// lapse ends an attempt that was not heard of in time, or whose machine is suspended,
+// and offers its leg again if an attempt is left.
 func (l *Ledger) lapse(ctx context.Context, k leaseKey) error {
+	held := false
 	err := l.asRelay(ctx, l.onDuty(func(v view) (decided, error) {
 		t, err := l.Task(ctx, k.task, 0)
 		if err != nil {
 			return decided{}, err
 		}
 		leg, a := t.Attempt(k.attempt)
+		// Recording others took its time: a heartbeat may have come meanwhile, and been
+		// told how long it holds, or the machine been reinstated.
+		if held = a != nil && v.auth.Active(leg.Machine) && l.leases.held(k, v.now); held {
+			return decided{}, nil
+		}
 		if a == nil || leg.Status != projections.LegClaimed || a.Lapsed || a.Reported() {
 			return decided{}, nil
 		}
 		lapsed := events.LeaseLapsed{Machine: leg.Machine, Attempt: k.attempt, Reoffered: len(leg.Attempts) < t.Command.Attempts && v.auth.Active(leg.Machine)}
 		d := decided{expect: []events.Expectation{{Stream: t.Stream, Revision: t.Revision}}}
 		d.add(t.Stream, v.newID(), lapsed)
-		if !lapsed.Reoffered {
-			d.settleIfDone(v, t, legsAfter(t, func(x *projections.Leg) {
-				if x.Machine == leg.Machine {
-					x.Status = projections.LegLost
+		after := *t
+		after.Legs = legsAfter(t, func(x *projections.Leg) {
+			if x.Machine == leg.Machine {
+				x.Status = projections.LegLost
+				if lapsed.Reoffered {
+					x.Status = projections.LegOffered
 				}
-			}))
+			}
+		})
+		d.settleIfDone(v, t, after.Legs)
+		if len(d.changes) == 1 {
+			d.cancelIfUnheld(v, &after)
 		}
 		return d, nil
 	}))
-	if err == nil {
+	if err == nil && !held {
 		l.leases.end(k.task, k.attempt)
 	}
 	return err

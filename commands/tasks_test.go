@@ -1,6 +1,7 @@
 package commands_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -341,6 +342,119 @@ func TestSuspensionEndsTasksAndLeases(t *testing.T) {
 		t.Errorf("the task of a suspended machine is %s %s", got.Status, got.Verdict)
 	}
 	w.refused("INVALID", func() (commands.Result, error) { return w.SubmitTask(w.ctx(), as("carl"), task([]string{"go"}, "m1")) })
+}
+
+// What a suspended actor asked for is not begun again: neither when the lease had
+// lapsed before, nor when it lapses after.
+func TestSuspensionEndsTasksThatLapse(t *testing.T) {
+	yes := true
+	for _, row := range []struct {
+		name    string
+		targets []string
+		before  bool // the suspension, before the lapse
+		status  string
+		kinds   []events.Kind
+	}{
+		{"suspended, then lapsed", []string{"m1"}, true, "", []events.Kind{"lease.lapsed", "task.cancelled", "task.settled"}},
+		{"lapsed, then suspended", []string{"m1"}, false, "", []events.Kind{"lease.lapsed", "task.cancelled", "task.settled"}},
+		{"another leg was never claimed", []string{"m1", "m2"}, true, "", []events.Kind{"lease.lapsed", "task.cancelled", "task.settled"}},
+		{"another leg is held", []string{"m1", "m3"}, true, projections.TaskOpen, []events.Kind{"lease.lapsed"}},
+		{"another leg was reported", []string{"m1", "m4"}, true, projections.TaskOpen, []events.Kind{"lease.lapsed"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.people()
+			for _, m := range []string{"m2", "m3", "m4"} {
+				w.register("root", m, events.Machine, 10)
+			}
+			c := task([]string{"go"}, row.targets...)
+			c.Attempts = 2
+			tk := w.taskOf(w.ok(w.SubmitTask(w.ctx(), as("ana"), c)))
+			w.claim(tk, "m1")
+			suspend := func() {
+				w.ok(w.ChangeActor(w.ctx(), as("root"), commands.ChangeActor{ID: "ana", Suspended: &yes}))
+			}
+			wait := w.State().Settings().Lease()
+			switch row.targets[len(row.targets)-1] {
+			case "m3":
+				wait /= 2
+				w.Now = w.Now.Add(wait)
+				w.claim(tk, "m3")
+			case "m4":
+				w.ok(w.report(tk, "m4", w.claim(tk, "m4"), w.envelope("m4", 0, "")))
+			}
+			had := len(w.recordKinds(tk.Stream))
+			if row.before {
+				suspend()
+				if got := w.reload(tk); got.Status != projections.TaskOpen {
+					t.Fatalf("a task that a machine holds is %s", got.Status)
+				}
+			}
+			w.Now = w.Now.Add(wait)
+			if err := w.Sweep(w.ctx()); err != nil {
+				t.Fatal(err)
+			}
+			if !row.before {
+				suspend()
+			}
+			sameKinds(t, w.recordKinds(tk.Stream)[had:], row.kinds...)
+			got := w.reload(tk)
+			if row.status == "" && got.Verdict != events.VerdictCancelled || row.status != "" && got.Status != row.status {
+				t.Errorf("the task is %s %s", got.Status, got.Verdict)
+			}
+		})
+	}
+}
+
+// A heartbeat that is answered while the relay records other lapses holds its lease.
+func TestHeartbeatDuringASweep(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.register("root", "m2", events.Machine, 10)
+	log := &pausedLog{Log: w.Log()}
+	w.racingOn(log)
+	one := w.taskOf(w.ok(w.SubmitTask(w.ctx(), as("ana"), task([]string{"go"}, "m1"))))
+	two := w.taskOf(w.ok(w.SubmitTask(w.ctx(), as("ana"), task([]string{"go"}, "m2"))))
+	attempts := map[string]int{"m1": w.claim(one, "m1"), "m2": w.claim(two, "m2")}
+	of := map[string]*projections.Task{"m1": one, "m2": two}
+	w.Now = w.Now.Add(w.State().Settings().Lease())
+	heard := ""
+	log.before = func(a events.Append) {
+		for m, tk := range of {
+			if heard == "" && a.Drafts[0].Intent.Stream == tk.Stream {
+				heard = map[string]string{"m1": "m2", "m2": "m1"}[m]
+				if _, err := w.Heartbeat(w.ctx(), as(heard), of[heard].ID, attempts[heard]); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	if err := w.Sweep(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.reload(of[heard]).Legs[0].Status; got != projections.LegClaimed {
+		t.Errorf("the leg of %s, which was told that its lease holds, is %s", heard, got)
+	}
+	w.Now = w.Now.Add(w.State().Settings().Lease())
+	if err := w.Sweep(w.ctx()); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.reload(of[heard]).Verdict; got != events.VerdictLost {
+		t.Errorf("not heard of any more, the task is %q", got)
+	}
+}
+
+// pausedLog calls before ahead of each append.
+type pausedLog struct {
+	events.Log
+	before func(events.Append)
+}
+
+func (l *pausedLog) Append(ctx context.Context, a events.Append) (events.Appended, error) {
+	if l.before != nil {
+		l.before(a)
+	}
+	return l.Log.Append(ctx, a)
 }
 
 // Each row is one of the domain's table, the first that fits.

@@ -122,6 +122,11 @@ func (t *Task) NextAttempt() int {
 	return n
 }
 
+// Held reports whether a machine holds any leg.
+func (t *Task) Held() bool {
+	return slices.ContainsFunc(t.Legs, func(l Leg) bool { return l.Status == LegClaimed })
+}
+
 // Reported reports whether any leg has reported in time.
 func (t *Task) Reported() bool {
 	return slices.ContainsFunc(t.Legs, func(l Leg) bool { return l.Status == LegReported })
