@@ -39,12 +39,16 @@ func (c *call) eraseEvent(in eraseBody) (eraseReply, error) {
 		last = rec.Header.Position
 	}
 	e, rec, err := recorded[events.PayloadErased](res, err)
-	if err == nil && c.view() != nil {
-		// The view holds what it was told too, in files of its own. It is recorded, so
-		// the answer is yes even if a view that is behind takes longer to forget.
+	if err == nil {
+		// What destinations said of it may repeat it, and the view holds what it was
+		// told, in files of their own. It is recorded, so the answer is yes even if they
+		// take longer to forget: both try again.
 		ctx, cancel := context.WithTimeout(c.ctx(), c.cfg.PositionPatience)
 		defer cancel()
-		_ = c.view().Wait(ctx, last)
+		_ = c.buses[c.fleet].Forget(ctx)
+		if c.view() != nil {
+			_ = c.view().Wait(ctx, last)
+		}
 	}
 	return eraseReply{e.EventID, e.Position, e.Stream, e.Type, e.Reason, copies, receiptOf(rec)}, err
 }

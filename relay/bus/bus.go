@@ -80,6 +80,7 @@ func (b *Bus) Run(ctx context.Context) error {
 		mine      bool
 		published = b.cfg.Shared == nil
 		trouble   string
+		erased    int // payloads, when it last forgot what was said of them
 	)
 	again := func(f func() error) bool {
 		err := f()
@@ -109,6 +110,9 @@ func (b *Bus) Run(ctx context.Context) error {
 				return err
 			}
 			looked = time.Now()
+			if n := b.cfg.Ledger.State().Erased(); n != erased && again(func() error { return b.Forget(ctx) }) {
+				erased = n // also those of before a crash
+			}
 			if !was || s.Revision != seen || b.someEnded() {
 				if again(func() error { return b.apply(ctx, s) }) {
 					seen, trouble = s.Revision, ""
@@ -336,10 +340,45 @@ func (b *Bus) run(ctx context.Context, sub projections.Subscription, asked []req
 	if err != nil {
 		return err
 	}
-	d = &delivery{sub: sub, log: b.cfg.Ledger.Log(), cursor: cur, key: key, credential: os.Getenv, may: b.mine, logger: b.cfg.Logger}
+	d = &delivery{sub: sub, log: b.cfg.Ledger.Log(), cursor: cur, key: key, credential: os.Getenv, erased: b.erased, may: b.mine, logger: b.cfg.Logger}
 	d.start(ctx)
 	b.running[sub.Name] = d
 	return nil
+}
+
+// erased reports whether the payload of the event at a position was erased.
+func (b *Bus) erased(p events.Position) bool {
+	_, ok := b.cfg.Ledger.State().Erasure(p)
+	return ok
+}
+
+// Forget takes out of the cursors what destinations said of events whose payloads were
+// erased: it may repeat them. When it returns nil, it is in no file any more.
+func (b *Bus) Forget(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.mine() {
+		return nil // nothing is erased in a cluster
+	}
+	s, err := projections.LoadSubscriptions(ctx, b.cfg.Ledger.Log(), 0)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, sub := range s.List {
+		cur, err := b.cursor(ctx, sub)
+		if _, bad := errors.AsType[*badCursorError](err); bad {
+			continue // it does not read, which is told where it is used
+		}
+		if err == nil {
+			if cur.repeats(b.erased) {
+				cur.note(func(c *cursorState) { c.forget(b.erased) })
+			}
+			err = cur.flush(ctx) // also of a try that could not write it
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // cursor is that of a subscription.

@@ -165,6 +165,26 @@ func (x *cursor) get() cursorState {
 	return x.state.clone()
 }
 
+// repeats reports whether forget would change it.
+func (x *cursor) repeats(erased func(events.Position) bool) bool {
+	s := x.get()
+	return s.forget(erased)
+}
+
+// forget takes out what was said of events whose payloads were erased, and reports
+// whether there was anything.
+func (s *cursorState) forget(erased func(events.Position) bool) (had bool) {
+	if s.Failing != "" && s.Failing != withheld && s.Stuck != 0 && erased(s.Stuck) {
+		s.Failing, had = withheld, true
+	}
+	for i := range s.Parked {
+		if p := &s.Parked[i]; p.Reason != withheld && erased(p.Position) {
+			p.Reason, had = withheld, true
+		}
+	}
+	return had
+}
+
 func (s cursorState) clone() cursorState {
 	s.Parked = slices.Clone(s.Parked)
 	return s

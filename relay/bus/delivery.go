@@ -34,6 +34,8 @@ type delivery struct {
 	cursor     *cursor
 	key        *WebhookKey
 	credential func(env string) string
+	// erased reports whether the payload of the event at a position was erased.
+	erased func(events.Position) bool
 	// may reports whether this process still is the one that delivers.
 	may    func() bool
 	logger *slog.Logger
@@ -133,7 +135,7 @@ func (d *delivery) connect() (*destination, error) {
 func (d *delivery) deliver(ctx context.Context, to *destination, m *message.Message, position events.Position) bool {
 	refused := 0
 	for try := 1; d.may(); try++ {
-		err := to.publish(ctx, m)
+		err := d.publish(ctx, to, m, position)
 		if err == nil {
 			d.cursor.note(func(c *cursorState) {
 				c.Delivered++
@@ -176,8 +178,9 @@ func (d *delivery) deliver(ctx context.Context, to *destination, m *message.Mess
 
 // park puts an event aside; durable when it returns nil.
 func (d *delivery) park(ctx context.Context, position events.Position, id string, why error) error {
-	reason := brief(why)
+	reason := ""
 	err := d.cursor.change(ctx, true, func(c *cursorState) {
+		reason = brief(d.mayRepeat(why, position))
 		if !slices.ContainsFunc(c.Parked, func(p Parked) bool { return p.Position == position }) { // it may be tried again
 			c.Parked = append(c.Parked, Parked{Position: position, EventID: id, At: time.Now().UTC(), Reason: reason})
 		}
@@ -233,7 +236,7 @@ func (d *delivery) replay(ctx context.Context, to *destination, p Parked) error 
 			c.Parked = slices.Delete(slices.Clone(c.Parked), i, i+1)
 			c.Delivered++
 		default:
-			c.Parked[i].Reason, c.Parked[i].At = brief(refused), time.Now().UTC()
+			c.Parked[i].Reason, c.Parked[i].At = brief(d.mayRepeat(refused, p.Position)), time.Now().UTC()
 		}
 	})
 	if err != nil && !isLost(err) {
@@ -247,24 +250,66 @@ func (d *delivery) replay(ctx context.Context, to *destination, p Parked) error 
 var errNotMine = errors.New("another relay delivers")
 
 func (d *delivery) again(ctx context.Context, to *destination, p Parked) error {
-	for r, err := range d.log.ReadAll(ctx, p.Position-1) {
-		if err != nil {
-			return err
-		}
-		m, err := cloudEventMessage(r)
-		if err != nil {
-			return err
-		}
-		return to.publish(ctx, m)
+	m, err := d.message(ctx, p.Position)
+	if err != nil {
+		return err
 	}
-	return fmt.Errorf("no event at position %d", p.Position)
+	return d.publish(ctx, to, m, p.Position)
+}
+
+// message is the event at a position as the log has it now.
+func (d *delivery) message(ctx context.Context, p events.Position) (*message.Message, error) {
+	for r, err := range d.log.ReadAll(ctx, p-1) {
+		if err != nil {
+			return nil, err
+		}
+		return cloudEventMessage(r)
+	}
+	return nil, fmt.Errorf("no event at position %d", p)
+}
+
+// publish sends a message that was read before. Its payload may have been erased since:
+// then it goes as the log has it now.
+func (d *delivery) publish(ctx context.Context, to *destination, m *message.Message, p events.Position) error {
+	whole := true
+	if d.erased(p) {
+		var err error
+		if m, err = d.message(ctx, p); err != nil {
+			return err
+		}
+		whole = false
+	}
+	err := to.publish(ctx, m)
+	if err != nil && whole {
+		return &wholeError{err}
+	}
+	return err
+}
+
+// wholeError is what a destination said of an event that it was sent with its payload:
+// it may repeat that.
+type wholeError struct{ error }
+
+func (e *wholeError) Unwrap() error { return e.error }
+
+// withheld is kept instead of what a destination said of an event whose payload was
+// erased since.
+const withheld = "its destination does not take it; what it said is not kept, since the payload was erased"
+
+// mayRepeat is why an event was not taken, as far as it may be kept. It is called with
+// the cursor held, so that Bus.Forget comes before or after it.
+func (d *delivery) mayRepeat(err error, p events.Position) error {
+	if _, ok := errors.AsType[*wholeError](err); ok && d.erased(p) {
+		return errors.New(withheld)
+	}
+	return err
 }
 
 func (d *delivery) fail(ctx context.Context, position events.Position, err error) {
 	begins := false
 	d.cursor.note(func(c *cursorState) {
 		begins = c.Failing == ""
-		c.Failing, c.Stuck = brief(err), position
+		c.Failing, c.Stuck = brief(d.mayRepeat(err, position)), position
 	})
 	if begins {
 		d.logger.Warn("a destination does not take events; it is tried again", "subscription", d.sub.Name, "position", position, "error", err.Error())

@@ -304,17 +304,31 @@ func (s source) send(ctx context.Context, out chan<- *message.Message, r events.
 			return s.moved(ctx, r.Header.Position)
 		case <-m.Nacked():
 			done()
-			m = m.Copy()
 			select {
 			case <-time.After(nackDelay):
 			case <-ctx.Done():
 				return false
+			}
+			// Read again: its payload may have been erased meanwhile.
+			if m, err = s.again(ctx, r.Header.Position); err != nil || m == nil {
+				return err == nil && s.moved(ctx, r.Header.Position)
 			}
 		case <-ctx.Done():
 			done()
 			return false
 		}
 	}
+}
+
+// again is the message of the event at a position as the log has it now.
+func (s source) again(ctx context.Context, p events.Position) (*message.Message, error) {
+	for r, err := range s.log.ReadAll(ctx, p-1) {
+		if err != nil {
+			return nil, err
+		}
+		return s.message(r)
+	}
+	return nil, fmt.Errorf("no event at position %d", p)
 }
 
 // moved moves the cursor on to a position; false if the reading ends. While the cursor
