@@ -215,18 +215,23 @@ func (a *app) backupOf(fleets map[string]*commands.Ledger) func(context.Context,
 // that ends with the manifest.
 func sendBackup(ctx context.Context, w io.Writer, dir string, logs map[string]*pebblelog.Log, now time.Time) error {
 	s := backupSender{tar: tar.NewWriter(w), m: manifest{Format: manifestFormat, MadeAt: now.UTC(), Program: version()}}
-	format := []byte(formatPrefix + strconv.Itoa(formatVersion) + "\n")
-	if err := s.send(formatName, 0o644, int64(len(format)), bytes.NewReader(format)); err != nil {
-		return err
-	}
 	for _, fleet := range slices.Sorted(maps.Keys(logs)) {
-		// Before the log: a checkpoint never covers more than the copy then has.
-		for _, name := range keptFiles(dir, fleet) {
-			if err := s.sendFile(dir, name); err != nil {
-				return err
-			}
+		// Read before the log: a checkpoint never covers more than the copy then has.
+		kept, err := keptFiles(dir, fleet)
+		if err != nil {
+			return err
 		}
-		err := logs[fleet].Backup(ctx, func(b pebblelog.Backup) error {
+		err = logs[fleet].Backup(ctx, func(b pebblelog.Backup) error {
+			// Nothing is sent before there is a copy: a server tells who asked why there
+			// is none.
+			if len(s.m.Fleets) == 0 {
+				kept = append([]keptFile{{formatName, 0o644, []byte(formatPrefix + strconv.Itoa(formatVersion) + "\n")}}, kept...)
+			}
+			for _, f := range kept {
+				if err := s.send(f.name, f.mode, int64(len(f.content)), bytes.NewReader(f.content)); err != nil {
+					return err
+				}
+			}
 			s.m.Fleets = append(s.m.Fleets, manifestFleet{fleet, b.Head.Size, b.Head.Root})
 			for _, f := range b.Files {
 				if err := ctx.Err(); err != nil {
@@ -257,19 +262,43 @@ func sendBackup(ctx context.Context, w io.Writer, dir string, logs map[string]*p
 	return s.tar.Close()
 }
 
-// keptFiles are the small files of a fleet that a backup has, below the data
+// keptFile is a small file that a backup has beside the log. Its name is below the data
 // directory, with slashes.
-func keptFiles(dir, fleet string) []string {
-	var kept []string
+type keptFile struct {
+	name    string
+	mode    fs.FileMode
+	content []byte
+}
+
+// keptFiles are those of a fleet, as far as they are there.
+func keptFiles(dir, fleet string) (kept []keptFile, err error) {
 	// How far deliveries are, too: after a restore they go on from there. Glob fails
 	// on a bad pattern only.
 	deliveries, _ := filepath.Glob(filepath.Join(fleetDir(dir, fleet), subscriptionsName, "*.[jk]*"))
 	for _, path := range append([]string{rootTokenFile(dir, fleet), keyFile(dir, fleet), checkpointFile(dir, fleet)}, deliveries...) {
-		if name, err := filepath.Rel(dir, path); err == nil {
-			kept = append(kept, filepath.ToSlash(name))
+		f, err := readKept(dir, path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, f)
 	}
-	return kept
+	return kept, nil
+}
+
+func readKept(dir, path string) (f keptFile, err error) {
+	if f.content, err = os.ReadFile(path); err != nil {
+		return f, err
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		return f, err
+	}
+	name, err := filepath.Rel(dir, path)
+	f.name, f.mode = filepath.ToSlash(name), info.Mode().Perm()
+	return f, err
 }
 
 // backupSender writes the archive and notes what is in it.
@@ -288,23 +317,6 @@ func (s *backupSender) send(name string, mode fs.FileMode, size int64, r io.Read
 	}
 	s.m.Files = append(s.m.Files, manifestFile{name, size, events.Hash(sum.Sum(nil))})
 	return nil
-}
-
-// sendFile sends a small file of the data directory, if it is there.
-func (s *backupSender) sendFile(dir, name string) error {
-	path := filepath.Join(dir, filepath.FromSlash(name))
-	content, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	info, err := os.Stat(path)
-	if err != nil {
-		return err
-	}
-	return s.send(name, info.Mode().Perm(), int64(len(content)), bytes.NewReader(content))
 }
 
 // receiveBackup writes the files of a backup's stream to the new directory dir. It
@@ -400,12 +412,45 @@ func readManifest(path string) (manifest, error) {
 	if len(m.Fleets) == 0 {
 		return m, fmt.Errorf("%s names no fleet", path)
 	}
+	fleets := map[string]bool{}
 	for _, f := range m.Fleets {
-		if !events.ValidID(f.Fleet) {
-			return m, fmt.Errorf("%s names %q, which is no fleet", path, f.Fleet)
+		if !events.ValidID(f.Fleet) || fleets[f.Fleet] {
+			return m, fmt.Errorf("%s names %q, which is no fleet, or is named twice", path, f.Fleet)
 		}
+		fleets[f.Fleet] = true
+	}
+	names := map[string]bool{}
+	for _, f := range m.Files {
+		if !ofBackup(f.Name, fleets) || names[f.Name] {
+			return m, fmt.Errorf("%s lists %q, which is no file of a backup, or is listed twice", path, f.Name)
+		}
+		names[f.Name] = true
+	}
+	if !names[formatName] {
+		return m, fmt.Errorf("%s does not list %q: it is not the list of a whole backup", path, formatName)
 	}
 	return m, nil
+}
+
+// ofBackup reports whether a backup of these fleets may have a file of this name. A
+// relay believes what it finds in its directory: a view and snapshots, which would go
+// unaudited, are not taken from a backup.
+func ofBackup(name string, fleets map[string]bool) bool {
+	if name == formatName || name == rootTokenName {
+		return true
+	}
+	parts := strings.Split(name, "/")
+	if !filepath.IsLocal(filepath.FromSlash(name)) || len(parts) < 3 || len(parts) > 4 || parts[0] != fleetsName || !fleets[parts[1]] {
+		return false
+	}
+	within, last := parts[2], parts[len(parts)-1]
+	if len(parts) == 3 {
+		return within == rootTokenName || within == keyName || within == checkpointName || pebblelog.BackupHas(within)
+	}
+	if last == "" || last == "." || last == ".." {
+		return false
+	}
+	return within == subscriptionsName || pebblelog.BackupHas(within+"/"+last)
 }
 
 // syncTree makes the names of everything under dir durable.

@@ -92,6 +92,9 @@ func (a *app) restore(cmd *cobra.Command, from string, checkpoints []string, wit
 	note := a.newProgress("copied")
 	err = copyBackup(cmd.Context(), from, part, m, note)
 	note.end()
+	if err == nil {
+		_, err = checkData(from) // its format is there, and is what was listed
+	}
 	var reports map[string]audit.Report
 	if err == nil {
 		reports, err = a.auditCopy(cmd.Context(), part, m, kept)

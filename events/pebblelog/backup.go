@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"fleetledger/events"
 )
@@ -99,6 +100,16 @@ func (l *Log) Backup(ctx context.Context, f func(Backup) error) (err error) {
 		}})
 	}
 	return f(b)
+}
+
+// BackupHas reports whether a Backup may have a file of this name.
+func BackupHas(name string) bool {
+	switch name {
+	case formatName, anchorName, replicaName:
+		return true
+	}
+	folder, _, ok := strings.Cut(name, "/")
+	return ok && folder == pebbleName
 }
 
 // copyDatabase makes a copy of the database in dir. What is durable is in files, so
