@@ -4,8 +4,13 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"fleetledger/commands/audit"
 	"fleetledger/events"
@@ -99,6 +104,9 @@ func Verify(file []byte, witnesses []seal.WitnessKey, keys ...string) (Report, e
 	if err := events.DecodeStrict(first, &head); err != nil {
 		return Report{}, fmt.Errorf("it is no evidence file: its first line: %w", err)
 	}
+	if err := noNull(first); err != nil {
+		return Report{}, fmt.Errorf("it is no evidence file: its first line: %w", err)
+	}
 	if head.Format != Format && head.Format != keylessFormat {
 		return Report{}, fmt.Errorf("its format is %+q, this program reads %s and %s", head.Format, Format, keylessFormat)
 	}
@@ -110,6 +118,20 @@ func Verify(file []byte, witnesses []seal.WitnessKey, keys ...string) (Report, e
 	v.audit()
 	v.tell()
 	return v.report, nil
+}
+
+// noNull refuses a head that has null for what it lacks: no export writes that.
+func noNull(head []byte) error {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(head, &members); err != nil {
+		return err
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if members[name].Kind() == jsontext.KindNull {
+			return fmt.Errorf("%s is null", name)
+		}
+	}
+	return nil
 }
 
 type verifier struct {

@@ -139,6 +139,25 @@ var damages = []struct {
 		l[0]["checkpoint"] = string(text)
 		return l
 	}, nil},
+	{"another signature behind the first of its key, which alone counts", "", func(_ testing.TB, l []line) []line {
+		text := l[0]["checkpoint"].(string)
+		line := []byte(text[strings.LastIndex(text, "—"):])
+		line[len(line)-20] ^= 1
+		l[0]["checkpoint"] = text + string(line)
+		return l
+	}, nil},
+	{"signatures of others", "", func(_ testing.TB, l []line) []line {
+		l[0]["checkpoint"] = l[0]["checkpoint"].(string) + strings.Repeat("— x AQIDBGFiYw==\n", 99)
+		return l
+	}, nil},
+	{"too many signatures", audit.Checkpoint, func(_ testing.TB, l []line) []line {
+		l[0]["checkpoint"] = l[0]["checkpoint"].(string) + strings.Repeat("— x AQIDBGFiYw==\n", 100)
+		return l
+	}, nil},
+	{"a control character in a signature", audit.Checkpoint, func(_ testing.TB, l []line) []line {
+		l[0]["checkpoint"] = l[0]["checkpoint"].(string) + "— x\x01y AQIDBGFiYw==\n"
+		return l
+	}, nil},
 	{"no checkpoint", audit.Checkpoint, func(_ testing.TB, l []line) []line { l[0]["checkpoint"] = ""; return l }, nil},
 
 	// By the root over the heads of all streams.
@@ -316,7 +335,9 @@ func TestCutFiles(t *testing.T) {
 	s := newLog(t)
 	good := s.export(t)
 	head := bytes.IndexByte(good, '\n')
-	files := [][]byte{nil, []byte("\n"), good[:10], good[:head], good[:head+1], good[:head+40], good[:len(good)-1], append(slices.Clone(good), '\n'), append(slices.Clone(good), "{}\n"...),
+	first := func(old, now string) []byte { return bytes.Replace(good, []byte(old), []byte(now), 1) }
+	files := [][]byte{first(`{"format"`, `{"keys":null,"format"`), first(`{"format"`, `{"witnessed":null,"format"`),
+		nil, []byte("\n"), good[:10], good[:head], good[:head+1], good[:head+40], good[:len(good)-1], append(slices.Clone(good), '\n'), append(slices.Clone(good), "{}\n"...),
 		append([]byte("\xef\xbb\xbf"), good...), bytes.ReplaceAll(good, []byte("\n"), []byte("\n\n")), []byte(`[]` + "\n"), []byte(`"` + strings.Repeat("[", 100_000) + "\n")}
 	for i, p := range runPython(t, s.key, files...) {
 		r, err := evidence.Verify(files[i], nil, s.key)

@@ -21,6 +21,7 @@ import re
 import sys
 
 FORMAT, KEYLESS_FORMAT, MAX_EVENTS, MAX_BYTES, MAX_NAME = "fleetledger-evidence/3", "fleetledger-evidence/2", 20_000, 48 << 20, 160
+MAX_SIGNATURES = 100  # of one checkpoint: package note of Go reads no more
 ERASABLE = {
     "task.submitted", "task.reported", "task.cancelled", "memory.recorded", "memory.consolidated", "conclusion.recorded", "section.revised",
     "block.published", "block.accepted",
@@ -115,7 +116,10 @@ def parse_checkpoint(note):
     if cut < 0 or not note.endswith("\n"):
         raise ValueError("the checkpoint has no signatures")
     text, signatures = note[: cut + 1], []
-    for line in note[cut + 2 : -1].split("\n"):
+    lines = note[cut + 2 : -1].split("\n")
+    if len(lines) > MAX_SIGNATURES or any(c < " " and c != "\n" for c in note):
+        raise ValueError("the checkpoint has too many signatures, or control characters")
+    for line in lines:
         m = re.fullmatch("— ([^\\s+]+) ([A-Za-z0-9+/=]+)", line)
         if not m:
             raise ValueError("a signature of the checkpoint is malformed")
@@ -131,11 +135,19 @@ def parse_checkpoint(note):
     return (lines[0], int(lines[1]), root), text, signatures
 
 
+def first_by_key(signatures):
+    """Return the first signature of each key: only that one counts."""
+    first = {}
+    for signer, raw in signatures:
+        first.setdefault((signer, raw[:4]), (signer, raw))
+    return list(first.values())
+
+
 def read_checkpoint(note, keys):
     """Return (origin, size, root) of a note that one of the keys signed."""
     claims, text, signatures = parse_checkpoint(note)
     verified = set()
-    for signer, raw in signatures:
+    for signer, raw in first_by_key(signatures):
         for name, key_id, key in keys:
             if (name, key_id) == (signer, raw[:4]):
                 if not signed_by(key, text.encode(), raw[4:]):
@@ -157,7 +169,7 @@ def check_witnessed(witnessed, checkpoint, witnesses):
         proof = [bytes.fromhex(matching(HASH, p)) for p in witnessed["proof"]]
         if claims[0] != checkpoint[0] or claims[1] == 0 or not consistent(claims[1], claims[2], checkpoint[1], checkpoint[2], proof):
             raise ValueError("the cosigned checkpoint is not proved to be of the log of this file")
-        for signer, raw in signatures:
+        for signer, raw in first_by_key(signatures):
             for name, key_id, key in witnesses:
                 if (name, key_id) == (signer, raw[:4]):
                     stamped = f"cosignature/v1\ntime {int.from_bytes(raw[4:12], 'big')}\n{text}"

@@ -96,6 +96,12 @@ func TestWitnessedEvidence(t *testing.T) {
 		{"no signatures", text(func(c string) string { return c[:strings.Index(c, "\n\n")+1] }), nil, audit.Witness, 0, ""},
 		{"no signature", text(func(c string) string { return c + "thank you\n" }), nil, audit.Witness, 0, ""},
 		{"a signature of nothing", text(func(c string) string { return c + "— w.test/3 AAAA\n" }), nil, audit.Witness, 0, ""},
+		{"a second signature of one key, which is not looked at", text(func(c string) string {
+			return c + string(w1.Cosign(bytes.Replace([]byte(c), []byte("\n"), []byte("\n1"), 1)))
+		}), keys{w1}, "", size, "witness w.test/1"},
+		{"too many signatures", text(func(c string) string { return c + strings.Repeat("— x AQIDBGFiYw==\n", 100) }), nil, audit.Witness, 0, ""},
+		{"a control character", text(func(c string) string { return c + "— x\x01y AQIDBGFiYw==\n" }), nil, audit.Witness, 0, ""},
+		{"null", edit(t, good, func(l []line) []line { l[0]["witnessed"] = nil; return l }), nil, "no file", 0, ""},
 		{"no checkpoint", text(func(string) string { return "x" }), nil, audit.Witness, 0, ""},
 		{"the file's own checkpoint", changed(func(w map[string]any) {
 			head, _ := s.sealer.Checkpoint()
