@@ -39,8 +39,9 @@ const (
 
 // app is one run of the program.
 type app struct {
-	in       io.Reader
-	out, err io.Writer
+	in  io.Reader
+	out *results
+	err io.Writer
 	// terminal is out as it is, for a program that this one starts.
 	terminal io.Writer
 	// now is the wall clock.

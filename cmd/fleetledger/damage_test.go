@@ -86,7 +86,7 @@ func newServed(t *testing.T) (s served) {
 }
 
 func quiet(dir string) *app {
-	return &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, data: dir, now: time.Now}
+	return &app{in: strings.NewReader(""), out: &results{w: io.Discard}, err: io.Discard, data: dir, now: time.Now}
 }
 
 // start is a start of the server, up to where it would listen, and its end.

@@ -130,10 +130,7 @@ func (a *app) showEvent(raw jsontext.Value) error {
 		text += "..."
 	}
 	printer{a.out}.f("%6d  %s  %s  %s  %s  %s\n", uint64(e.Position), when(e.Time), e.Actor, e.Type, e.Stream, text)
-	if out, ok := a.out.(*results); ok {
-		return out.err // there is no end of events
-	}
-	return nil
+	return a.out.err // there is no end of events
 }
 
 // cloudEvent is the body of POST /v1/events (CloudEvents 1.0, JSON format).

@@ -39,7 +39,7 @@ func TestOldDirectories(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "data")
 			unpack(t, filepath.Join("testdata", "golden", c.name+".tar.gz"), dir)
-			a := &app{in: strings.NewReader(""), out: io.Discard, err: io.Discard, data: dir, now: time.Now}
+			a := &app{in: strings.NewReader(""), out: &results{w: io.Discard}, err: io.Discard, data: dir, now: time.Now}
 			audited := func(events uint64) {
 				t.Helper()
 				r, err := a.auditFleet(t.Context(), defaultFleet, &auditTerms{})

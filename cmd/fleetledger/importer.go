@@ -225,8 +225,8 @@ func (im *importer) send(ctx context.Context, it histories.Item) error {
 	return nil
 }
 
-// recordID is the id of the record that an answer is about, empty if it has none. One that
-// was there in another form is told by its position.
+// recordID is the id of the record that an answer is about, empty if it has none. Of one
+// that was there in another form only the position is told.
 func (im *importer) recordID(ctx context.Context, resp *agent.Response, err error) (string, error) {
 	var answer struct {
 		RecordID string `json:"record_id"`
@@ -241,8 +241,13 @@ func (im *importer) recordID(ctx context.Context, resp *agent.Response, err erro
 		err := resp.Decode(&answer)
 		return answer.RecordID, err
 	}
+	p, _ := errors.AsType[*agent.Problem](err)
+	var id string
+	if p.Fact("event_id", &id) {
+		return id, nil
+	}
 	var position events.Position
-	if p, ok := errors.AsType[*agent.Problem](err); !ok || !p.Fact("position", &position) || position == 0 {
+	if !p.Fact("position", &position) || position == 0 {
 		return "", nil
 	}
 	resp, err = im.c.Get(ctx, "/v1/events", url.Values{"after": {strconv.FormatUint(uint64(position-1), 10)}, "limit": {"1"}})

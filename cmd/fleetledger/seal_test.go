@@ -21,7 +21,7 @@ import (
 func TestOlderDirectoryGetsAKey(t *testing.T) {
 	logger := slog.New(slog.NewTextHandler(io.Discard, nil))
 	var told bytes.Buffer
-	a := &app{out: io.Discard, err: &told, data: filepath.Join(t.TempDir(), "data"), now: time.Now}
+	a := &app{out: &results{w: io.Discard}, err: &told, data: filepath.Join(t.TempDir(), "data"), now: time.Now}
 	if err := makeData(a.data); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +110,7 @@ func TestOlderDirectoryGetsAKey(t *testing.T) {
 // retired and is still kept, sign nothing, and are taken out at the next start.
 func TestKeysThatACrashLeft(t *testing.T) {
 	logger := slog.New(slog.DiscardHandler)
-	a := &app{out: io.Discard, err: io.Discard, data: filepath.Join(t.TempDir(), "data")}
+	a := &app{out: &results{w: io.Discard}, err: io.Discard, data: filepath.Join(t.TempDir(), "data")}
 	if err := makeData(a.data); err != nil {
 		t.Fatal(err)
 	}
