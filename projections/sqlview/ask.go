@@ -23,9 +23,11 @@ const (
 	// AskRows is how many rows are given at most, AskDefaultRows if nothing is said.
 	AskRows        = 10000
 	AskDefaultRows = 1000
-	// AskBytes bounds the values given, AskValueBytes each value on the way.
-	AskBytes      = 4 << 20
-	AskValueBytes = 1 << 20
+	// AskBytes bounds the values given, AskValueBytes each value on the way, and
+	// AskSearchedBytes each of a query that searches: see searches.
+	AskBytes         = 4 << 20
+	AskValueBytes    = 1 << 20
+	AskSearchedBytes = 256 << 10
 	// AskTime bounds the query.
 	AskTime = 5 * time.Second
 	// AskQueryBytes and AskParams bound what is asked.
@@ -35,6 +37,10 @@ const (
 	askers = 2
 	// askColumns is how many columns an answer has at most.
 	askColumns = 100
+	// askCalls bounds the functions that a query names, askSearches what it searches. The
+	// deadline ends a query between its rows only: this bounds what it does for one row.
+	askCalls    = 500
+	askSearches = 100
 )
 
 // Refusals of queries, stable.
@@ -120,7 +126,9 @@ type asking struct {
 	remembered string
 	// denied is why the authorizer said no, the first time.
 	denied *QueryError
-	sink   *sink
+	// calls are the functions that the query names, searched is what it searches.
+	calls, searched int
+	sink            *sink
 }
 
 func (a *asking) answer(query string, params []any, limit int) (Table, error) {
@@ -130,7 +138,7 @@ func (a *asking) answer(query string, params []any, limit int) (Table, error) {
 		return Table{}, err
 	}
 	for id, most := range map[int]int{
-		sqlite3.SQLITE_LIMIT_LENGTH: AskValueBytes, sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2 * AskQueryBytes, sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+		sqlite3.SQLITE_LIMIT_LENGTH: a.valueBytes(), sqlite3.SQLITE_LIMIT_SQL_LENGTH: 2 * AskQueryBytes, sqlite3.SQLITE_LIMIT_ATTACHED: 0,
 		sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0, sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000, sqlite3.SQLITE_LIMIT_EXPR_DEPTH: 200,
 		sqlite3.SQLITE_LIMIT_COMPOUND_SELECT: 100,
 	} {
@@ -145,6 +153,13 @@ func (a *asking) answer(query string, params []any, limit int) (Table, error) {
 		return Table{}, err
 	}
 	if err := st.Close(); err != nil {
+		return Table{}, err
+	}
+	if a.calls > askCalls || a.searched > askSearches {
+		return Table{}, refuseQuery(SQLTooBig, "the query names %d functions, and searches %d times (LIKE, GLOB, MATCH once, instr and replace twice): at most %d and %d are done for one row",
+			a.calls, a.searched, askCalls, askSearches)
+	}
+	if _, err := sqlite.Limit(a.conn, sqlite3.SQLITE_LIMIT_LENGTH, a.valueBytes()); err != nil {
 		return Table{}, err
 	}
 	// The driver takes more than there are, and leaves them out.
@@ -182,6 +197,14 @@ func (a *asking) answer(query string, params []any, limit int) (Table, error) {
 	return Table{Columns: columns, Rows: a.sink.rows, Cut: a.sink.cut}, nil
 }
 
+// valueBytes bounds each value on the way.
+func (a *asking) valueBytes() int {
+	if a.searched > 0 {
+		return AskSearchedBytes
+	}
+	return AskValueBytes
+}
+
 // explain turns what went wrong into what the asker is told.
 func (a *asking) explain(err error) error {
 	var q *QueryError
@@ -195,7 +218,7 @@ func (a *asking) explain(err error) error {
 	}
 	switch primaryCode(err) {
 	case sqlite3.SQLITE_TOOBIG:
-		return refuseQuery(SQLTooBig, "a value of the query has more than %d bytes", AskValueBytes)
+		return refuseQuery(SQLTooBig, "a value of the query has more than %d bytes", a.valueBytes())
 	case sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_FULL:
 		return refuseQuery(SQLTooBig, "the query needs more room than there is")
 	case sqlite3.SQLITE_READONLY:
@@ -234,14 +257,20 @@ func (a *asking) authorize(action sqlite.AuthorizerActionCode, arg1, arg2, datab
 	case sqlite.AuthRead:
 		// Without a column and a database it is a name in FROM, maybe of what the query
 		// itself makes: what is read of it is asked about again.
+		if arg1 == "tried" {
+			a.searched += searches["match"]
+		}
 		if arg1 == "" || arg2 == "" && database == "" || a.tables[arg1] {
 			return sqlite.AuthorizerOK
 		}
 		return deny(SQLForbidden, "the table %q is not one of the view's", arg1)
 	case sqlite.AuthFunction:
-		if forbiddenFunctions[strings.ToLower(arg2)] {
+		name := strings.ToLower(arg2)
+		if forbiddenFunctions[name] || strings.HasPrefix(name, "geopoly_") || strings.HasPrefix(name, "rtree") {
 			return deny(SQLForbidden, "the function %s is not to be had here", arg2)
 		}
+		a.calls++
+		a.searched += searches[name]
 		return sqlite.AuthorizerOK
 	case sqlite.AuthPragma:
 		if readingPragmas[strings.ToLower(arg1)] {
@@ -254,10 +283,17 @@ func (a *asking) authorize(action sqlite.AuthorizerActionCode, arg1, arg2, datab
 	return deny(SQLNotReadOnly, "the view is only read: SELECT, VALUES or WITH")
 }
 
-// forbiddenFunctions reach out of the database, or are not for queries.
+// forbiddenFunctions reach out of the database, are not for queries, or take too long
+// for one row, and nobody needs them.
 var forbiddenFunctions = map[string]bool{
 	"load_extension": true, "readfile": true, "writefile": true, "edit": true, "fts3_tokenizer": true, "fts5": true, "sqlite_log": true,
+	"unhex": true, "json_patch": true, "jsonb_patch": true, "json_pretty": true,
 }
+
+// searches are functions that take as long as the product of what they are given is
+// large, which nothing ends before they are through: minutes, for values of
+// AskValueBytes. The number is how often each counts.
+var searches = map[string]int{"like": 1, "glob": 1, "match": 1, "instr": 2, "replace": 2}
 
 // readingPragmas tell about tables; data_version is asked by the full text index.
 var readingPragmas = map[string]bool{
@@ -449,6 +485,9 @@ func (t *sinkTable) remove(token int64) { t.byToken.Delete(token) }
 // askDriver opens connections that know the gatherer; no other connection does.
 var askDriver = sync.OnceValues(func() (*sqlite.Driver, error) {
 	d := &sqlite.Driver{}
+	if err := registerTrims(d); err != nil {
+		return nil, err
+	}
 	return d, d.RegisterFunction(gatherName, &sqlite.FunctionImpl{
 		NArgs: -1,
 		// Else a text ends at its first NUL. Step keeps nothing but copies.

@@ -36,6 +36,10 @@ func TestAsk(t *testing.T) {
 		{`SELECT value FROM tasks, json_each(argv) WHERE task_id = 't1'`, nil, 10, Table{Columns: []string{"value"}, Rows: [][]any{{"make"}, {"all"}}}},
 		{`SELECT name FROM pragma_table_info('parked') WHERE pk`, nil, 10, Table{Columns: []string{"name"}, Rows: [][]any{{"position"}}}},
 		{`SELECT 1 AS a, 2 AS a WHERE 0`, nil, 10, Table{Columns: []string{"a", "a:1"}}},
+		{`SELECT length(printf('%.*c', 1000000, 'x')) AS n`, nil, 10, Table{Columns: []string{"n"}, Rows: [][]any{{int64(1000000)}}}},
+		{`SELECT length(trim(printf('%.*c', 1000000, 'x'), printf('%.*c', 500000, 'y') || 'x')) AS n`, nil, 10, Table{Columns: []string{"n"}, Rows: [][]any{{int64(0)}}}},
+		{`SELECT count(*) AS n FROM runs WHERE command LIKE 'MAKE%' AND command GLOB 'm*' AND instr(command, 'all') = 6 AND replace(command, 'all', '') = 'make '`, nil, 10,
+			Table{Columns: []string{"n"}, Rows: [][]any{{int64(1)}}}},
 	} {
 		got, err := v.Ask(t.Context(), c.query, c.params, c.limit, "ana")
 		if err != nil || !reflect.DeepEqual(got, c.want) {
@@ -97,6 +101,22 @@ var refusedQueries = []struct{ query, code string }{
 	{`SELECT ` + strings.Repeat("(", 5000) + "1" + strings.Repeat(")", 5000), SQLInvalid},
 	{`SELECT ` + strings.Repeat("1,", 200) + "1", SQLTooBig},
 	{`SELECT '` + strings.Repeat("x", AskQueryBytes) + `'`, SQLTooBig},
+	// What nothing ends before it is through is small.
+	{`SELECT printf('%.*c', 300000, 'x') LIKE 'y'`, SQLTooBig},
+	{`SELECT command GLOB printf('%.*c', 300000, 'x') FROM runs`, SQLTooBig},
+	{`SELECT instr(printf('%.*c', 300000, 'x'), 'y')`, SQLTooBig},
+	{`SELECT replace(printf('%.*c', 300000, 'x'), 'y', 'z')`, SQLTooBig},
+	{`SELECT count(*) FROM tried WHERE tried MATCH printf('%.*c', 300000, 'x')`, SQLTooBig},
+	{`SELECT count(*) FROM tried(printf('%.*c', 300000, 'x'))`, SQLTooBig},
+	{`SELECT ` + strings.Repeat("command LIKE 'x' + ", 100) + `command LIKE 'x' FROM runs`, SQLTooBig},
+	{`SELECT (` + strings.Repeat("SELECT instr(command, 'x') UNION ", 50) + `SELECT instr(command, 'x')) FROM runs`, SQLTooBig},
+	{`SELECT (` + strings.Repeat(`SELECT `+strings.Repeat("hex(1) || ", 50)+`1 UNION `, 10) + `SELECT hex(1)) FROM runs`, SQLTooBig},
+	{`SELECT unhex('00')`, SQLForbidden},
+	{`SELECT JSON_Patch('{}', '{}')`, SQLForbidden},
+	{`SELECT jsonb_patch('{}', '{}')`, SQLForbidden},
+	{`SELECT json_pretty('{}')`, SQLForbidden},
+	{`SELECT geopoly_area('[]')`, SQLForbidden},
+	{`SELECT rtreecheck('runs')`, SQLForbidden},
 }
 
 // As many params as a query takes, no more and no fewer: one that is left out silently
