@@ -23,7 +23,7 @@ import (
 // founded is a program with a data directory that has a fleet.
 func founded(t *testing.T) *app {
 	t.Helper()
-	a := &app{out: io.Discard, err: io.Discard, data: filepath.Join(t.TempDir(), "data"), now: time.Now}
+	a := &app{out: &results{w: io.Discard}, err: io.Discard, data: filepath.Join(t.TempDir(), "data"), now: time.Now}
 	if err := makeData(a.data); err != nil {
 		t.Fatal(err)
 	}
