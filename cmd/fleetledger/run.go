@@ -298,6 +298,11 @@ func away(err error) bool {
 
 // askGate asks whether this may run; nil means yes.
 func (r *localRun) askGate(ctx context.Context) error {
+	if r.machine != r.actor {
+		if err := r.actsUnder(ctx); err != nil {
+			return err
+		}
+	}
 	if r.approval != "" {
 		return r.spend(ctx)
 	}
@@ -329,6 +334,26 @@ func (r *localRun) askGate(ctx context.Context) error {
 			"once somebody has granted it: fleetledger run --approval "+visible(answer.ApprovalID)+" -- "+visible(projections.CommandLine(r.shown)))
 	}
 	return tryNext(fmt.Errorf("nothing was run: %s may not run commands on %s: %s", r.actor, r.machine, answer.Decisive.Reason), "fleetledger rules list")
+}
+
+// actsUnder refuses a machine whose runs the actor cannot record: nobody would know
+// afterwards that this was run.
+func (r *localRun) actsUnder(ctx context.Context) error {
+	resp, err := r.client.Do(ctx, agent.Request{Method: "GET", Path: agent.Path("v1", "actors", r.actor), Once: true})
+	if err != nil {
+		return err
+	}
+	var me struct {
+		Parent string `json:"parent"`
+	}
+	if err := resp.Decode(&me); err != nil {
+		return err
+	}
+	if me.Parent != r.machine {
+		return tryNext(fmt.Errorf("nothing was run: %s does not act under %s, and so cannot record what is run there", r.actor, r.machine),
+			"fleetledger run -- "+visible(projections.CommandLine(r.shown)))
+	}
+	return nil
 }
 
 // spend uses the approval that was granted for this command.
