@@ -6,7 +6,6 @@ import (
 
 	"fleetledger/commands/gate"
 	"fleetledger/events"
-	"fleetledger/projections"
 )
 
 // RegisterActor adds an actor, and gives it a first token.
@@ -41,11 +40,9 @@ func (c RegisterActor) register(v view, command any, credentials func(*decided, 
 	}
 	reg := events.ActorRegistered{ID: c.ID, Type: c.Kind, AskedLevel: c.AuthorityLevel, Parent: c.Parent, Cap: c.Cap,
 		Scopes: append([]string{}, c.Scopes...)}
-	action := "actor.register"
+	action, may := RegisterAction(v.auth, v.caller.Actor, c.Parent)
 	if c.Parent != "" {
-		if isSelfOrDescendant(v.auth, c.Parent, v.caller.Actor) {
-			action = "actor.derive"
-		} else if me.Level < systemAdmin {
+		if !may {
 			return decided{}, refuse(Forbidden, "PARENT_NOT_YOURS", "%s is not %s or its descendant: only a system_admin registers under another actor", c.Parent, v.caller.Actor)
 		}
 		parent := Standing(v.auth, c.Parent)
@@ -72,19 +69,20 @@ func (c RegisterActor) register(v view, command any, credentials func(*decided, 
 		reg.Permit = &permits[0]
 		d.add(events.AuthorityStream, v.newID(), reg)
 		if c.Kind == events.Machine && len(c.Scopes) == 1 {
-			d.add(events.AuthorityStream, v.newID(), machineRule(v.newID(), c.ID, c.Scopes[0], &permits[0]))
+			d.add(events.AuthorityStream, v.newID(), events.RuleWritten{RuleID: v.newID(), Permit: &permits[0], Rule: MachineRule(c.ID, c.Scopes[0])})
 		}
 		credentials(d, &permits[0])
 	})
 }
 
-// machineRule lets a machine's own people and org_admins use it, and others ask.
-func machineRule(id, machine, scope string, permit *events.Permit) events.RuleWritten {
+// MachineRule is the rule that comes with a machine of a scope: its own people and
+// org_admins may use it, and others ask.
+func MachineRule(machine, scope string) events.Rule {
 	floor, exempt := events.Level(0), gate.OrgAdmin.Floor()
-	return events.RuleWritten{RuleID: id, Permit: permit, Rule: events.Rule{
+	return events.Rule{
 		Action: "task.submit." + machine, MinLevel: &floor, MatchingExemptLevel: &exempt, Scope: &scope,
 		Why: "machine " + machine + " belongs to scope " + scope,
-	}}
+	}
 }
 
 func (c RegisterActor) check(v view) error {
@@ -137,11 +135,8 @@ func badScopes(path string, scopes []string) (bad []events.Problem) {
 
 // holds refuses to give a scope that the caller lacks, unless it is a system_admin.
 func (v view) holds(scopes []string) error {
-	me := v.me()
-	for _, s := range scopes {
-		if me.Level < systemAdmin && !slices.Contains(me.Scopes, s) {
-			return refuse(Forbidden, "SCOPE_NOT_HELD", "%s is not a member of %s and cannot give it", me.ID, s)
-		}
+	if s := NotGiven(v.auth, v.caller.Actor, scopes); s != "" {
+		return refuse(Forbidden, "SCOPE_NOT_HELD", "%s is not a member of %s and cannot give it", v.caller.Actor, s)
 	}
 	return nil
 }
@@ -256,8 +251,7 @@ func (v view) gatedAuthority(actions []string, command any, changes func([]event
 	return v.gated(actions, command, changes)
 }
 
-// notLockedOut refuses a change of authority after which no active actor could
-// retire a rule: the fleet could never be mended.
+// notLockedOut refuses a change of authority that would lock everybody out.
 func (v view) notLockedOut(d decided) error {
 	auth := v.auth
 	for _, c := range d.changes {
@@ -275,13 +269,7 @@ func (v view) notLockedOut(d decided) error {
 			return err
 		}
 	}
-	if auth == v.auth {
-		return nil
-	}
-	rules := Rules(auth)
-	if !slices.ContainsFunc(auth.Actors(), func(a *projections.Actor) bool {
-		return gate.Decide(rules, "rule.retire", Standing(auth, a.ID), auth.Revision).Verdict == events.Allow
-	}) {
+	if auth != v.auth && LockedOut(auth) {
 		return refuse(Impossible, "LOCKOUT", "after this no active actor could retire a rule; nobody could mend it")
 	}
 	return nil

@@ -53,11 +53,9 @@ func (l *Ledger) RetireRule(ctx context.Context, caller Caller, c RetireRule) (R
 // mayTouchRule refuses a caller below the rule's own floors.
 func (v view) mayTouchRule(r events.Rule) error {
 	me := v.me()
-	for _, floor := range []*events.Level{r.MinLevel, r.MatchingExemptLevel} {
-		if floor != nil && me.Level < *floor {
-			return refuse(Forbidden, "RULE_ABOVE_OWN_LEVEL", "%s has level %d: writing or retiring this rule needs level %d", me.ID, me.Level, *floor).
-				With("level", me.Level).With("required", *floor)
-		}
+	if floor := RuleFloor(r, me.Level); floor != nil {
+		return refuse(Forbidden, "RULE_ABOVE_OWN_LEVEL", "%s has level %d: writing or retiring this rule needs level %d", me.ID, me.Level, *floor).
+			With("level", me.Level).With("required", *floor)
 	}
 	return nil
 }

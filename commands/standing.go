@@ -94,18 +94,68 @@ func (v view) decide(action, actor string) events.Decision {
 
 var systemAdmin = gate.SystemAdmin.Floor()
 
-// aboveOrAncestor refuses a caller who may not change the target: its level
-// must be strictly above the target's (100 may act on 100), or the target its
-// own descendant.
+// MayChange reports whether an actor may change another: its level must be strictly
+// above the target's (100 may act on 100), or the target its own descendant.
+func MayChange(auth *projections.Authority, actor, target string) bool {
+	me, it := Standing(auth, actor), Standing(auth, target)
+	return slices.Contains(auth.Ancestors(target), actor) || me.Level > it.Level || me.Level == 100
+}
+
+// aboveOrAncestor refuses a caller who may not change the target.
 func (v view) aboveOrAncestor(target string) error {
-	me, it := v.me(), Standing(v.auth, target)
-	if slices.Contains(v.auth.Ancestors(target), v.caller.Actor) || me.Level > it.Level || me.Level == 100 {
+	if MayChange(v.auth, v.caller.Actor, target) {
 		return nil
 	}
+	me, it := v.me(), Standing(v.auth, target)
 	needs := fmt.Sprintf("a level above %d", it.Level)
 	if it.Level == 100 {
 		needs = "level 100"
 	}
 	return refuse(Forbidden, "LEVEL_NOT_ABOVE", "%s has level %d: changing %s needs %s, or to be its ancestor",
 		me.ID, me.Level, target, needs).With("level", me.Level).With("target_level", it.Level)
+}
+
+// NotGiven returns the first of the scopes that an actor cannot give, since it lacks it
+// and is no system_admin; "" if there is none.
+func NotGiven(auth *projections.Authority, actor string, scopes []string) string {
+	me := Standing(auth, actor)
+	for _, s := range scopes {
+		if me.Level < systemAdmin && !slices.Contains(me.Scopes, s) {
+			return s
+		}
+	}
+	return ""
+}
+
+// RuleFloor returns the first level of a rule that an actor of level me is below, and so
+// may neither write nor retire it; nil if there is none.
+func RuleFloor(r events.Rule, me events.Level) *events.Level {
+	for _, floor := range []*events.Level{r.MinLevel, r.MatchingExemptLevel} {
+		if floor != nil && me < *floor {
+			return floor
+		}
+	}
+	return nil
+}
+
+// LockedOut reports whether no active actor could retire a rule: such a fleet could
+// never be mended.
+func LockedOut(auth *projections.Authority) bool {
+	rules := Rules(auth)
+	return !slices.ContainsFunc(auth.Actors(), func(a *projections.Actor) bool {
+		return gate.Decide(rules, "rule.retire", Standing(auth, a.ID), auth.Revision).Verdict == events.Allow
+	})
+}
+
+// RegisterAction is the action of registering an actor under a parent ("" for none), and
+// whether that parent may be named at all: an actor names itself or a descendant, only a
+// system_admin another.
+func RegisterAction(auth *projections.Authority, by, parent string) (action string, may bool) {
+	switch {
+	case parent == "":
+		return "actor.register", true
+	case isSelfOrDescendant(auth, parent, by):
+		return "actor.derive", true
+	}
+	return "actor.register", Standing(auth, by).Level >= systemAdmin
 }

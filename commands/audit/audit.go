@@ -311,6 +311,9 @@ type auditor struct {
 	decided   map[question]events.Decision // at rulesAt
 	unspent   map[string]events.Position   // approvals that permits of this append name
 	submitted *submission
+	// registering is the registration in it; changed the last change of authority.
+	registering *events.ActorRegistered
+	changed     events.Header
 }
 
 func newAuditor() *auditor {

@@ -124,7 +124,28 @@ func newFleet(t *testing.T) fleet {
 	do(l.RedeemPairing(ctx, as("m3"), commands.RedeemPairing{Code: f.Last.Secret, PublicKey: "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}))
 	do(l.AppendExt(ctx, as("ana"), []commands.ExtEvent{{ID: "x1", Type: "ext.note", Stream: "ext-a", Body: events.Ext{Source: "/t", Data: jsontext.Value(`{"a":1}`)}}}))
 
+	// Changes of authority by somebody who may not make all of them.
+	do(l.ChangeActor(ctx, as("olga"), commands.ChangeActor{ID: "ana", AuthorityLevel: level(25), AddScopes: []string{"team-a"}}))
+	do(l.WriteRule(ctx, as("olga"), commands.WriteRule{Rule: events.Rule{Action: "ext.loud", MinLevel: level(10)}}))
+	rule := f.Last.Records[0]
+	do(l.RetireRule(ctx, as("olga"), commands.RetireRule{RuleID: decoded[events.RuleWritten](t, rule).RuleID}))
+	do(l.IssueToken(ctx, as("olga"), commands.IssueToken{Actor: "ana"}))
+	do(l.RevokeToken(ctx, as("ana"), commands.RevokeToken{Actor: "ana", TokenID: decoded[events.TokenIssued](t, f.Last.Records[0]).TokenID}))
+	yes, no := true, false
+	do(l.ChangeActor(ctx, as("olga"), commands.ChangeActor{ID: "carl.bot", Suspended: &yes}))
+	do(l.ChangeActor(ctx, as("olga"), commands.ChangeActor{ID: "carl.bot", Suspended: &no}))
+	do(l.PairMachine(ctx, as("olga"), commands.PairMachine{ID: "m1"}))
+
 	return fleet{f, f.All()}
+}
+
+func decoded[E events.Event](t *testing.T, r events.Record) E {
+	t.Helper()
+	e, err := events.DecodeAs[E](r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
 }
 
 func seq(records []events.Record) iter.Seq2[events.Stored, error] {

@@ -87,6 +87,35 @@ func TestForgedDecisionsAreFound(t *testing.T) {
 		smallfleet.Forge("a run allowed by a gate about another machine", "memory.recorded", 2, func(x *events.MemoryRecorded) { x.Record.Machine = "m1" }),
 		smallfleet.Forge("a device of another machine", "device.paired", 0, func(x *events.DevicePaired) { x.Actor = "m1" }),
 		smallfleet.ForgeActor("a device that another machine paired", "device.paired", 0, "m1"),
+		smallfleet.Forge("a level above the giver's own", "actor.level_set", 1, func(x *events.ActorLevelSet) { x.AuthorityLevel = 90 }),
+		smallfleet.Forge("a level of somebody above", "actor.level_set", 1, func(x *events.ActorLevelSet) { x.ID = "root" }),
+		smallfleet.Forge("one's own level", "actor.level_set", 1, func(x *events.ActorLevelSet) { x.ID = "olga" }),
+		smallfleet.Forge("a scope that the giver lacks", "actor.scopes_changed", 1, func(x *events.ActorScopesChanged) { x.Added = []string{"team-b"} }),
+		smallfleet.Forge("a scope that the parent lacks", "actor.scopes_changed", 1, func(x *events.ActorScopesChanged) { x.ID = "carl.bot" }),
+		smallfleet.Forge("somebody above suspended", "actor.suspended", 0, func(x *events.ActorSuspended) { x.ID = "root" }),
+		smallfleet.Forge("somebody above reinstated", "actor.reinstated", 0, func(x *events.ActorReinstated) { x.ID = "root" }),
+		smallfleet.Forge("a rule above the writer's level", "rule.written", 24, func(x *events.RuleWritten) { x.Rule.MinLevel = smallfleet.Level(86) }),
+		smallfleet.Forge("an exemption above the writer's level", "rule.written", 24, func(x *events.RuleWritten) { x.Rule.MatchingExemptLevel = smallfleet.Level(86) }),
+		smallfleet.Forge("a rule retired from below its level", "rule.retired", 0, func(x *events.RuleRetired) {
+			x.RuleID = decoded[events.RuleWritten](t, f.records[smallfleet.Find(t, f.records, "rule.written", 19)]).RuleID // payload.erase, 90
+		}),
+		smallfleet.Forge("another rule in the place of a machine's", "rule.written", 20, func(x *events.RuleWritten) { x.Rule.Action = "task.submit.m1" }),
+		smallfleet.Forge("an easier rule in the place of a machine's", "rule.written", 20, func(x *events.RuleWritten) { x.Rule.Scope = nil }),
+		smallfleet.Forge("a rule that locks everybody out", "rule.written", 21, func(x *events.RuleWritten) {
+			x.Rule.Action, x.Rule.Scope = "rule.*", new("nobody")
+		}),
+		smallfleet.Forge("the rule retired that lets rules be retired", "rule.retired", 0, func(x *events.RuleRetired) {
+			x.RuleID = decoded[events.RuleWritten](t, f.records[smallfleet.Find(t, f.records, "rule.written", 6)]).RuleID // rule.retire
+		}),
+		smallfleet.Forge("under a parent that is somebody else's", "actor.registered", 6, func(x *events.ActorRegistered) { x.Parent = "ana" }),
+		smallfleet.Forge("registered with a scope that the registrar lacks", "actor.registered", 6, func(x *events.ActorRegistered) { x.Scopes = []string{"team-a"} }),
+		smallfleet.Forge("an id that stands for another", "actor.registered", 7, func(x *events.ActorRegistered) { x.ID = "Bo" }),
+		smallfleet.Forge("a token of somebody above", "token.issued", 10, func(x *events.TokenIssued) { x.Actor = "root" }),
+		smallfleet.Forge("a token by leave for a pairing", "token.issued", 11, func(x *events.TokenIssued) { x.Use = "" }),
+		smallfleet.Forge("a token for somebody else by leave for a registration", "token.issued", 6, func(x *events.TokenIssued) { x.Actor = "ana" }),
+		smallfleet.Forge("somebody else's token revoked as one's own", "token.revoked", 0, func(x *events.TokenRevoked) {
+			x.TokenID = decoded[events.TokenIssued](t, f.records[smallfleet.Find(t, f.records, "token.issued", 2)]).TokenID // carl's
+		}),
 		smallfleet.Forge("an agent's event by leave of another kind", "ext.note", 0, func(x *events.Ext) { x.Permit.Decision.Action = "ext.other" }),
 	} {
 		t.Run(c.Name, func(t *testing.T) {

@@ -99,6 +99,7 @@ func (a *auditor) rederive(r events.Record, e events.Event) {
 		a.permit(r, e.Permit, "payload.erase")
 		a.payloadErased(r, e)
 	}
+	a.authorityChange(r, e)
 	if strings.HasPrefix(string(r.Header.Stream), string(events.TaskStream(""))) {
 		a.task(r, e)
 	}
@@ -205,7 +206,12 @@ func (a *auditor) endAppend() {
 		a.report.Add(Finding{Kind: Decision, Position: s.header.Position, Stream: s.header.Stream,
 			Detail: fmt.Sprintf("%d of %d targets were gated", s.gates, s.targets)})
 	}
-	a.submitted = nil
+	a.submitted, a.registering = nil, nil
+	if a.changed.Position != 0 && a.rebuilt != nil && !a.foundingAppend() && commands.LockedOut(a.authority) {
+		a.report.Add(Finding{Kind: Decision, Position: a.changed.Position, Stream: a.changed.Stream,
+			Detail: "after this no active actor could retire a rule"})
+	}
+	a.changed = events.Header{}
 }
 
 func (a *auditor) registered(r events.Record, e events.ActorRegistered) {
@@ -225,9 +231,7 @@ func (a *auditor) registered(r events.Record, e events.ActorRegistered) {
 		a.find(r, Decision, []any{level, effective, capped}, []any{e.AuthorityLevel, e.EffectiveLevel, e.Capped},
 			"the level of %s, its effective level and whether it was reduced come out otherwise", e.ID)
 	}
-	if by := commands.Standing(a.before, r.Header.Actor); e.AuthorityLevel > by.Level {
-		a.find(r, Decision, by.Level, e.AuthorityLevel, "%s registered %s above its own level", r.Header.Actor, e.ID)
-	}
+	a.registration(r, e)
 }
 
 // paired holds a device key to the code that it was redeemed for. That the code
