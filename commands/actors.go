@@ -18,7 +18,7 @@ type RegisterActor struct {
 	Cap            *events.Level    `json:"cap,omitzero"`
 }
 
-// RegisterActor carries out c. Refusals: INVALID, ACTOR_EXISTS, PARENT_NOT_YOURS,
+// RegisterActor carries out c. Refusals: INVALID, SECRET_IN_TEXT, ACTOR_EXISTS, PARENT_NOT_YOURS,
 // ABOVE_OWN_LEVEL, SCOPE_NOT_HELD, and what gates answer.
 func (l *Ledger) RegisterActor(ctx context.Context, caller Caller, c RegisterActor) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) { return c.decide(v) })
@@ -108,7 +108,7 @@ func (c RegisterActor) check(v view) error {
 	if len(bad) > 0 {
 		return invalid(bad...)
 	}
-	return nil
+	return noSecretsInNames(c.ID, "/scopes", c.Scopes)
 }
 
 func badID(path, id string) events.Problem {
@@ -190,6 +190,9 @@ func (c ChangeActor) decide(v view) (decided, error) {
 	}
 	if len(bad) > 0 {
 		return decided{}, invalid(bad...)
+	}
+	if err := noSecretsInNames("", "/add_scopes", c.AddScopes); err != nil {
+		return decided{}, err
 	}
 	if err := v.aboveOrAncestor(c.ID); err != nil {
 		return decided{}, err

@@ -33,7 +33,7 @@ func (c AskGate) decide(v view) (decided, error) {
 	if err != nil {
 		return decided{}, err
 	}
-	if err := noSecretsInQuestion(c.Command); err != nil {
+	if err := noSecretsInQuestion(c.Action, c.Command); err != nil {
 		return decided{}, err
 	}
 	dec := v.decide(c.Action, v.caller.Actor)

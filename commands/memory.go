@@ -24,7 +24,7 @@ type RecordMemory struct {
 
 // RecordMemory carries out c. The machine must be the caller or the caller's
 // parent, unless the record is imported. Secrets in it are masked. Refusals: INVALID, NOT_YOUR_MEMORY,
-// TAIL_TOO_LARGE, ARGV_TOO_LARGE, ALREADY_IMPORTED, and what gates answer.
+// TAIL_TOO_LARGE, ARGV_TOO_LARGE, SECRET_IN_TEXT, ALREADY_IMPORTED, and what gates answer.
 func (l *Ledger) RecordMemory(ctx context.Context, caller Caller, c RecordMemory) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		if c.ImportedID != "" && c.ImportedFrom == "" {
@@ -124,6 +124,11 @@ func (c RecordMemory) decide(v view) (decided, error) {
 	if c.ImportedFrom == "" && r.Machine != v.caller.Actor && (me == nil || r.Machine != me.Parent) {
 		return decided{}, refuse(Forbidden, "NOT_YOUR_MEMORY",
 			"the record is of machine %s: only it or an actor derived from it records that, unless imported_from says where it came from", r.Machine)
+	}
+	if c.ImportedFrom != "" { // then nobody registered the machine; masked, it would be another
+		if err := noSecretsInText("the record", text{"/record/machine", r.Machine}); err != nil {
+			return decided{}, err
+		}
 	}
 	keepOutput(&r.Envelope, v.settings)
 	// Whoever records may not know what a pipe hides, or not say so.

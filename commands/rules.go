@@ -19,7 +19,11 @@ func (l *Ledger) WriteRule(ctx context.Context, caller Caller, c WriteRule) (Res
 		if err := v.mayTouchRule(c.Rule); err != nil {
 			return decided{}, err
 		}
-		if err := noSecretsInText("the rule", text{"/why", c.Rule.Why}); err != nil {
+		texts := []text{{"/action", c.Rule.Action}, {"/why", c.Rule.Why}}
+		if c.Rule.Scope != nil {
+			texts = append(texts, text{"/scope", *c.Rule.Scope})
+		}
+		if err := noSecretsInText("the rule", texts...); err != nil {
 			return decided{}, err
 		}
 		return v.gatedAuthority([]string{"rule.write"}, named("rule.write", c), func(permits []events.Permit, d *decided) {

@@ -76,15 +76,18 @@ func jsonSecrets(path string, raw jsontext.Value) (bad []events.Problem) {
 	return bad
 }
 
-// noSecretsInQuestion refuses a "may I?" about a command that holds a secret: it is
-// recorded for whoever decides, and an approval is bound to all of it.
-func noSecretsInQuestion(command jsontext.Value) error {
+// noSecretsInQuestion refuses a "may I?" that holds a secret, in its command or as its
+// action: it is recorded for whoever decides, and an approval is bound to all of it.
+func noSecretsInQuestion(action string, command jsontext.Value) error {
 	bad := jsonSecrets("/command", command)
+	for _, f := range secrets.Find(action) {
+		bad = append(bad, problem("/action", "SECRET", "holds what looks like a secret (%s)", f.Rule))
+	}
 	if bad == nil {
 		return nil
 	}
 	return refuse(Impossible, "SECRET_IN_COMMAND",
-		"the command holds what looks like a secret, and whatever is recorded stays: name where it is kept instead; nothing was recorded").
+		"the question holds what looks like a secret, and whatever is recorded stays: name where it is kept instead; nothing was recorded").
 		With("problems", bad)
 }
 
@@ -152,4 +155,14 @@ func noSecretsInText(what string, texts ...text) error {
 	return refuse(Impossible, "SECRET_IN_TEXT",
 		"%s holds what looks like a secret, and whatever is recorded stays: say where it is kept instead; nothing was recorded", what).
 		With("problems", bad)
+}
+
+// noSecretsInNames refuses an actor whose id or scopes are a secret: authority is not
+// erasable.
+func noSecretsInNames(id, path string, scopes []string) error {
+	texts := []text{{"/id", id}}
+	for _, s := range scopes {
+		texts = append(texts, text{path, s})
+	}
+	return noSecretsInText("a name", texts...)
 }

@@ -39,7 +39,7 @@ func (s *Relay) routes() {
 		summary: "Retire a rule", about: "Action rule.retire. The rule stays in the log."}, (*call).retireRule)
 
 	write(s, operation{method: "POST", path: "/v1/gates", id: "askGate", tag: "gates",
-		summary: "May I?", about: "Answered 200 whatever the verdict, and recorded. 422 SECRET_IN_COMMAND says where the command holds a secret; nothing is recorded."}, (*call).askGate)
+		summary: "May I?", about: "Answered 200 whatever the verdict, and recorded. 422 SECRET_IN_COMMAND says where the command or the action holds a secret; nothing is recorded."}, (*call).askGate)
 	s.handle(&operation{method: "POST", path: "/v1/gates/simulate", id: "simulate", tag: "gates", in: reflect.TypeFor[simulateBody](), out: reflect.TypeFor[simulateReply](), text: "text/event-stream",
 		summary: "What would be decided", about: "Records nothing. With history, every recorded decision is decided again under the proposed rules, and those that would differ are listed. Accept: text/event-stream gives events \"progress\", then one \"result\"."}, (*call).simulate)
 	s.absent("/v1/gates/simulate") // for GET: else /v1/gates/{id} would stand for it
