@@ -134,6 +134,10 @@ func connectNATS(d events.Destination, credential string) (*destination, error) 
 	return &destination{judgingNATS{p}, d.Subject}, nil
 }
 
+// exceedsMaximum is the answer of a JetStream stream to a message that is larger than it
+// takes.
+const exceedsMaximum nats.ErrorCode = 10054
+
 // judgingNATS tells what NATS refuses for what it is, and ends with the context of
 // the one message that it is given, which the client of NATS does not look at.
 type judgingNATS struct{ message.Publisher }
@@ -143,7 +147,8 @@ func (p judgingNATS) Publish(topic string, one ...*message.Message) error {
 	go func() { done <- p.Publisher.Publish(topic, one...) }()
 	select {
 	case err := <-done:
-		if errors.Is(err, nats.ErrMaxPayload) {
+		answer, _ := errors.AsType[*nats.APIError](err)
+		if errors.Is(err, nats.ErrMaxPayload) || answer != nil && answer.ErrorCode == exceedsMaximum {
 			return &rejectedError{err.Error()}
 		}
 		return err

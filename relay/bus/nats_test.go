@@ -138,6 +138,15 @@ func TestNATSRefuses(t *testing.T) {
 	f.recordLarge("ext-a", 8<<10)
 	after := f.record("ext.a", "ext-a", 2, 1)
 	f.await("the large one is parked", func() bool { s := f.status("n"); return len(s.Parked) == 1 && s.Delivered == 3 })
+	// The stream may take less than its server.
+	js, done := n.connect("right")
+	defer done()
+	if _, err := js.UpdateStream(&nats.StreamConfig{Name: "FLEET", Subjects: []string{"fleet.events"}, MaxMsgSize: 2 << 10}); err != nil {
+		t.Fatal(err)
+	}
+	f.recordLarge("ext-a", 3<<10)
+	after = append(after, f.record("ext.a", "ext-a", 3, 1)...)
+	f.await("one too large for the stream is parked", func() bool { s := f.status("n"); return len(s.Parked) == 2 && s.Delivered == 4 })
 	if got := n.stored("right"); !slices.Equal(got, append(ids, after...)) {
 		t.Errorf("the stream has %v", got)
 	}
