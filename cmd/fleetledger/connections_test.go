@@ -130,3 +130,25 @@ func TestBoundedListenerEnds(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// The address that is told is one that clients can be given.
+func TestAddress(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	for _, c := range []struct {
+		flags serveFlags
+		want  string
+	}{
+		{serveFlags{listen: ":0"}, "http://localhost:" + port},
+		{serveFlags{listen: "[::1]:0"}, "http://[::1]:" + port},
+		{serveFlags{listen: "ledger.example:0", tlsCert: "cert.pem"}, "https://ledger.example:" + port},
+	} {
+		if got := c.flags.address(l); got != c.want {
+			t.Errorf("listening on %s is told as %s, not %s", c.flags.listen, got, c.want)
+		}
+	}
+}

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -124,6 +126,11 @@ func (f serveFlags) check() error {
 	case !f.tls() && !f.insecureHTTP && !isLoopbackHost(host):
 		return misused("--listen %s is an address that others may reach, and tokens would pass in the clear: give --tls-cert and --tls-key, or --insecure-http behind a proxy that does TLS", f.listen)
 	}
+	for _, h := range f.publicHosts {
+		if u, err := url.Parse("//" + h); err != nil || h == "" || u.Host != h {
+			return misused("--public-host %q: it looks like ledger.example.org or ledger.example.org:8443", h)
+		}
+	}
 	return nil
 }
 
@@ -145,7 +152,15 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	logger := a.newLogger(slog.LevelInfo)
 	roomyHeap(serveHeap)
 
-	// The address first: a port that is taken must not cost a founding.
+	// The certificate and the address first: neither must cost a founding.
+	var certificates []tls.Certificate
+	if f.tls() {
+		pair, err := tls.LoadX509KeyPair(f.tlsCert, f.tlsKey)
+		if err != nil {
+			return tryNext(fmt.Errorf("--tls-cert %s, --tls-key %s: %w", f.tlsCert, f.tlsKey, err), "fleetledger serve with a certificate and its own key, both in PEM")
+		}
+		certificates = append(certificates, pair)
+	}
 	listener, err := net.Listen("tcp", f.listen)
 	if err != nil {
 		return tryNext(fmt.Errorf("listen on %s: %w", f.listen, err), "fleetledger serve --listen 127.0.0.1:0, or stop what has the port")
@@ -244,7 +259,8 @@ func (a *app) serve(ctx context.Context, f serveFlags) (err error) {
 	work.Go(func() {
 		scheme := func() error { return server.Serve(connections) }
 		if f.tls() {
-			scheme = func() error { return server.ServeTLS(connections, f.tlsCert, f.tlsKey) }
+			server.TLSConfig = &tls.Config{Certificates: certificates}
+			scheme = func() error { return server.ServeTLS(connections, "", "") }
 		}
 		if err := scheme(); !errors.Is(err, http.ErrServerClosed) {
 			ended <- fmt.Errorf("the HTTP server ended: %w", err)
@@ -300,6 +316,9 @@ func (f serveFlags) address(l net.Listener) string {
 	}
 	// The host as it was named; the port as it was given out.
 	host, _, _ := net.SplitHostPort(f.listen)
+	if host == "" { // every address of this machine
+		host = "localhost"
+	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	return scheme + "://" + net.JoinHostPort(host, port)
 }
