@@ -135,6 +135,10 @@ func (c ImportBlocks) check() error {
 		if err := checkBlock(path, events.BlockPublished{Fields: normalized(x.Fields), Parents: x.Parents}); err != nil {
 			return err
 		}
+		if err := noSecretsInText("the block's origin", text{path + "/origin/fleet", x.Origin.Fleet}, text{path + "/origin/log_id", x.Origin.LogID},
+			text{path + "/origin/by", x.Origin.By}); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -305,6 +305,9 @@ func TestBlocksTravel(t *testing.T) {
 		{"another form", "INVALID", func(f *commands.ImportBlocks) { f.Format = "fleetledger-blocks/2" }},
 		{"a publisher that is none", "INVALID", func(f *commands.ImportBlocks) { f.Blocks[0].Origin.By = "A B" }},
 		{"no time", "INVALID", func(f *commands.ImportBlocks) { f.Blocks[0].Origin.At = time.Time{} }},
+		{"a secret as its fleet", "SECRET_IN_TEXT", func(f *commands.ImportBlocks) { f.Blocks[0].Origin.Fleet = strings.ToLower(leaked) }},
+		{"a secret as its log", "SECRET_IN_TEXT", func(f *commands.ImportBlocks) { f.Blocks[0].Origin.LogID = leaked }},
+		{"a secret as its publisher", "SECRET_IN_TEXT", func(f *commands.ImportBlocks) { f.Blocks[0].Origin.By = strings.ToLower(leaked) }},
 		{"a secret", "SECRET_IN_TEXT", func(f *commands.ImportBlocks) {
 			f.Blocks[0].Fields = map[string]string{"focus": leaked}
 			f.Blocks[0].Hash = events.BlockHash(f.Blocks[0].Fields, nil)

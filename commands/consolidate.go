@@ -32,7 +32,7 @@ func (l *Ledger) Consolidate(ctx context.Context, caller Caller, c Consolidate) 
 	}
 	texts := []text{{"/text", c.Text}}
 	if c.Forgets != nil {
-		texts = append(texts, text{"/forgets/command", c.Forgets.Command})
+		texts = append(texts, text{"/forgets/machine", c.Forgets.Machine}, text{"/forgets/command", c.Forgets.Command})
 	}
 	if err := noSecretsInText("the consolidation", texts...); err != nil {
 		return Result{}, err

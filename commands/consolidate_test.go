@@ -42,6 +42,7 @@ func TestConsolidate(t *testing.T) {
 		{"a command of no machine", "INVALID", "/forgets/machine", commands.Consolidate{Text: "x", Records: []string{reported}, Forgets: &events.Forgetting{Cited: true, Command: "ls"}}},
 		{"a time of no machine", "INVALID", "/forgets/machine", commands.Consolidate{Text: "x", Records: []string{reported}, Forgets: &events.Forgetting{Cited: true, Before: &at}}},
 		{"a machine that can be none", "INVALID", "/forgets/machine", commands.Consolidate{Text: "x", Forgets: &events.Forgetting{Machine: "M 1"}}},
+		{"a secret as a machine", "SECRET_IN_TEXT", "/forgets/machine", commands.Consolidate{Text: "x", Forgets: &events.Forgetting{Machine: strings.ToLower(leaked)}}},
 		{"recalling and citing", "INVALID", "/recalls", commands.Consolidate{Text: "x", Recalls: "y", Records: []string{reported}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
