@@ -57,11 +57,12 @@ func (a *app) ensureKeys(ctx context.Context, l *commands.Ledger, fleet, host st
 		return nil, err
 	}
 	for _, key := range held {
-		if (host != "" || len(ring) > 0) && key.Origin() != origin {
-			return nil, originError(fleet, key.Origin(), origin)
-		}
-		if !strings.HasSuffix(key.Origin(), "/"+fleet) {
-			return nil, fmt.Errorf("%s has the key of %s, not of fleet %s: restore the right one from a backup", name, key.Origin(), fleet)
+		switch is := key.Origin(); {
+		case !strings.HasSuffix(is, "/"+fleet), len(ring) > 0 && is != origin:
+			return nil, tryNext(fmt.Errorf("%s has the key of %s, which does not sign the log of fleet %s", name, is, fleet),
+				"restore the right one from a backup, or move it away: the next start makes a new key")
+		case host != "" && is != origin:
+			return nil, originError(fleet, is, origin)
 		}
 	}
 	keys := inForce(held, ring)

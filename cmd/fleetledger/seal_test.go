@@ -100,7 +100,7 @@ func TestOlderDirectoryGetsAKey(t *testing.T) {
 		if err := os.WriteFile(keyFile(a.data, defaultFleet), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, _, err := a.openFleets(t.Context(), "", "relay", logger); err == nil || strings.Contains(err.Error(), text) {
+		if _, _, _, err := a.openFleets(t.Context(), "", "relay", logger); err == nil || strings.Contains(err.Error(), text) || !strings.Contains(err.Error(), keyFile(a.data, defaultFleet)) {
 			t.Errorf("key %q: %v", text, err)
 		}
 	}
