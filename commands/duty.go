@@ -98,7 +98,11 @@ func (l *Ledger) Share(relay string, c Channel, sealer *seal.Sealer) {
 	l.duty.relay, l.duty.process, l.duty.channel, l.duty.sealer = relay, l.random.ID(), c, sealer
 	l.duty.seen, l.duty.heard = l.state.Duty().Epoch, time.Now()
 	if sealer != nil {
-		sealer.SignWhile(l.OnDuty)
+		sealer.SignWhile(func(keys []string) bool {
+			// Another relay may have retired one: nothing is signed with it any more.
+			gone, err := l.retired(context.Background(), keys)
+			return l.OnDuty() && err == nil && len(gone) == 0
+		})
 	}
 }
 
@@ -154,7 +158,6 @@ func (l *Ledger) keepDuty(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listen to the other relays: %w", err)
 	}
-	var ring seal.Keyring // read when it is needed
 	for _, text := range messages {
 		var m said
 		if json.Unmarshal(text, &m) != nil || m.Process == l.duty.process {
@@ -180,16 +183,18 @@ func (l *Ledger) keepDuty(ctx context.Context) error {
 		if m.Checkpoint == "" || l.duty.sealer == nil {
 			continue
 		}
-		if ring == nil {
-			if ring, err = l.Keys(ctx); err != nil {
-				return err
-			}
+		ring, err := l.Keys(ctx)
+		if err != nil {
+			return err
 		}
 		if err := l.duty.sealer.Offer([]byte(m.Checkpoint), ring); err != nil {
 			return fmt.Errorf("the checkpoint of relay %s: %w", m.Relay, err)
 		}
 	}
 	if err := l.takeDuty(ctx); err != nil {
+		return err
+	}
+	if err := l.dropRetired(ctx); err != nil {
 		return err
 	}
 	l.duty.mu.Lock()

@@ -11,7 +11,9 @@ import (
 
 	"fleetledger/commands"
 	"fleetledger/events"
+	"fleetledger/events/seal"
 	"fleetledger/projections"
+	"fleetledger/testing/smallfleet"
 )
 
 // air is what relays say to each other.
@@ -218,6 +220,76 @@ func TestDutyIsTakenOnce(t *testing.T) {
 		}
 		if d := w.State().Duty(); d.Epoch != 2 {
 			t.Errorf("the duty: %+v", d)
+		}
+	})
+}
+
+// Each relay signs with a key of its own. One changes its key while the others have
+// theirs, and may retire another's, which signs nothing with it from then on and gets a
+// new one.
+func TestKeysOfSeveralRelays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b, ears := twoRelays(t)
+		kept := map[string][]*seal.Key{}
+		sealers := map[string]*seal.Sealer{}
+		for i, l := range []*commands.Ledger{w.Ledger, b} {
+			name := []string{"a", "b"}[i]
+			key := smallfleet.NewKey(t, name)
+			if err := l.AddKey(w.ctx(), key.Verifier()); err != nil {
+				t.Fatal(err)
+			}
+			kept[name] = []*seal.Key{key}
+			sealers[name] = smallfleet.NewSealer(t, w.Memory(), func(keys []*seal.Key) { kept[name] = keys }, key)
+			l.Share(name, ears[i], sealers[name])
+		}
+		id := func(k *seal.Key) string { return seal.RingKey{Verifier: k.Verifier()}.ID() }
+		verifies := func(relay string) seal.Checkpoint {
+			t.Helper()
+			ring, err := w.Keys(w.ctx())
+			if err != nil {
+				t.Fatal(err)
+			}
+			signed, err := sealers[relay].Checkpoint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			c, err := ring.Verify(signed)
+			if err != nil {
+				t.Fatalf("relay %s: %v\n%s", relay, err, signed)
+			}
+			return c
+		}
+		keep(t, w.Ledger, b)
+		root := as("root")
+		a := sealers["a"]
+		w.ok(w.RotateKey(w.ctx(), root, a, commands.RotateKey{Reason: "yearly"}))
+		w.refused("KEY_OVERLAP", func() (commands.Result, error) { return w.RotateKey(w.ctx(), root, a, commands.RotateKey{}) })
+		verifies("a")
+		w.ok(w.RetireKey(w.ctx(), root, a, commands.RetireKey{ID: id(kept["a"][0]), Reason: "replaced"}))
+		verifies("a")
+		if len(kept["a"]) != 1 {
+			t.Fatalf("a keeps %d keys", len(kept["a"]))
+		}
+
+		// a has the duty, and b retires the only key that a has.
+		keep(t, w.Ledger, b)
+		old := kept["a"][0]
+		w.ok(b.RetireKey(w.ctx(), root, sealers["b"], commands.RetireKey{ID: id(old), Reason: "leaked"}))
+		before := verifies("a")
+		w.submit("ana", "true")
+		if c := verifies("a"); c.Size != before.Size {
+			t.Errorf("a has signed %d events with a key that was retired at %d", c.Size, before.Size)
+		}
+		keep(t, w.Ledger, b)
+		if c := verifies("a"); c.Size != uint64(w.Log().Durable()) {
+			t.Errorf("a signs %d events of %d", c.Size, w.Log().Durable())
+		}
+		if len(kept["a"]) != 1 || kept["a"][0].Verifier() == old.Verifier() || !slices.Equal(a.Verifiers(), []string{kept["a"][0].Verifier()}) {
+			t.Errorf("a keeps %d keys, %q sign", len(kept["a"]), a.Verifiers())
+		}
+		keep(t, w.Ledger, b)
+		if a, b := verifies("a"), verifies("b"); b.Size != a.Size {
+			t.Errorf("b knows of a checkpoint over %d events, a has signed %d", b.Size, a.Size)
 		}
 	})
 }

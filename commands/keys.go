@@ -3,14 +3,16 @@ package commands
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"fleetledger/events"
 	"fleetledger/events/seal"
 )
 
-// maxKeysInForce is a key and the one that comes after it.
+// maxKeysInForce is a key and the one that comes after it, of one relay.
 const maxKeysInForce = 2
 
 // AddKey records a key by which checkpoints of this ledger can be verified, in the
@@ -37,17 +39,65 @@ func (l *Ledger) Keys(ctx context.Context) (seal.Keyring, error) {
 	return keys, err
 }
 
-func (l *Ledger) keys(ctx context.Context) (keys seal.Keyring, revision events.Revision, err error) {
-	for r, err := range l.log.ReadStream(ctx, events.LedgerStream, 0) {
+func (l *Ledger) keys(ctx context.Context) (seal.Keyring, events.Revision, error) {
+	l.ring.mu.Lock()
+	defer l.ring.mu.Unlock()
+	for r, err := range l.log.ReadStream(ctx, events.LedgerStream, l.ring.revision) {
 		if err != nil {
 			return nil, 0, err
 		}
-		revision = r.Header.Revision
-		if err := keys.Read(r); err != nil {
+		if err := l.ring.keys.Read(r); err != nil {
 			return nil, 0, &events.CorruptError{Position: r.Header.Position, Detail: err.Error()}
 		}
+		l.ring.revision = r.Header.Revision
 	}
-	return keys, revision, nil
+	return slices.Clone(l.ring.keys), l.ring.revision, nil
+}
+
+// ring is the keys as far as the ledger's stream was read for them.
+type ring struct {
+	mu       sync.Mutex
+	keys     seal.Keyring
+	revision events.Revision
+}
+
+// retired are those of some keys that the log has retired.
+func (l *Ledger) retired(ctx context.Context, verifiers []string) ([]string, error) {
+	keys, err := l.Keys(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, k := range keys {
+		if k.Retired != 0 && slices.Contains(verifiers, k.Verifier) {
+			out = append(out, k.Verifier)
+		}
+	}
+	return out, nil
+}
+
+// dropRetired ends the use of this relay's keys that another relay has retired. A new
+// one takes the place of the last.
+func (l *Ledger) dropRetired(ctx context.Context) error {
+	s := l.duty.sealer
+	if s == nil {
+		return nil
+	}
+	held := s.Verifiers()
+	gone, err := l.retired(ctx, held)
+	if err != nil || len(gone) == 0 {
+		return err
+	}
+	if len(gone) == len(held) {
+		err := s.Rotate(reader(l.random.Bytes), func(verifier string) (bool, error) {
+			err := l.AddKey(ctx, verifier)
+			return err == nil, err
+		})
+		if err != nil {
+			return fmt.Errorf("a key for this relay, whose own was retired: %w", err)
+		}
+	}
+	return s.Drop(gone...)
 }
 
 // RotateKey adds a key that signs the log's checkpoints beside the one there is.
@@ -66,7 +116,12 @@ func (l *Ledger) RotateKey(ctx context.Context, caller Caller, s *seal.Sealer, c
 				if err != nil {
 					return decided{}, err
 				}
-				if in := keys.InForce(); len(in) >= maxKeysInForce {
+				in := keys.InForce()
+				if l.duty.channel != nil { // the others are those of other relays
+					held := s.Verifiers()
+					in = slices.DeleteFunc(in, func(k seal.RingKey) bool { return !slices.Contains(held, k.Verifier) })
+				}
+				if len(in) >= maxKeysInForce {
 					return decided{}, refuse(Conflict, "KEY_OVERLAP",
 						"%d keys are in force already: retire one before another is added", len(in)).With("keys", ids(in))
 				}

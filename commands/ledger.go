@@ -30,6 +30,7 @@ type Ledger struct {
 	turns  turns
 	drift  atomic.Pointer[DriftError]
 	duty   duty
+	ring   ring
 
 	contradicted atomic.Pointer[ContradictedError]
 }

@@ -28,8 +28,8 @@ type Sealer struct {
 
 	changing sync.Mutex // held while keys change
 
-	// may reports whether this sealer may sign; nil means always.
-	may func() bool
+	// may reports whether this sealer may sign with these keys; nil means always.
+	may func(verifiers []string) bool
 
 	mu   sync.Mutex
 	keys []*Key // those in force that are here: all of them sign; guarded by mu, changed under both
@@ -54,9 +54,12 @@ type Files struct {
 // ErrNotOnDuty says that another relay signs, and has not yet signed so much.
 var ErrNotOnDuty = errors.New("another relay has the duty of signing, and has not signed this yet")
 
-// SignWhile has the sealer sign only while may says so; else it serves what others
-// have signed, see Offer. It is called before anything else uses the sealer.
-func (s *Sealer) SignWhile(may func() bool) { s.may = may }
+// SignWhile has the sealer sign only while may says so of its keys; else it serves what
+// others have signed, see Offer. It is called before anything else uses the sealer.
+func (s *Sealer) SignWhile(may func(verifiers []string) bool) { s.may = may }
+
+// maySign asks may. mu is held.
+func (s *Sealer) maySign() bool { return s.may == nil || s.may(s.verifiers()) }
 
 // Offer takes a checkpoint that another relay has signed, by a key of the ring. One that
 // covers more than is durable here is left for later; one that contradicts what is
@@ -131,7 +134,10 @@ func NewSealer(log events.Log, store Store, f Files) (*Sealer, error) {
 func (s *Sealer) Verifiers() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var keys []string
+	return s.verifiers()
+}
+
+func (s *Sealer) verifiers() (keys []string) {
 	for _, k := range s.keys {
 		keys = append(keys, k.Verifier())
 	}
@@ -178,7 +184,19 @@ func (s *Sealer) Retire(verifier string, record func(last Checkpoint, signed []b
 	if recorded, err := record(last.Checkpoint, last.text); err != nil || !recorded {
 		return err
 	}
-	rest := slices.DeleteFunc(slices.Clone(s.keys), func(k *Key) bool { return k.Verifier() == verifier })
+	return s.drop(verifier)
+}
+
+// Drop ends the use of keys that another relay has retired.
+func (s *Sealer) Drop(verifiers ...string) error {
+	s.changing.Lock()
+	defer s.changing.Unlock()
+	return s.drop(verifiers...)
+}
+
+// drop takes keys out. changing is held.
+func (s *Sealer) drop(verifiers ...string) error {
+	rest := slices.DeleteFunc(slices.Clone(s.keys), func(k *Key) bool { return slices.Contains(verifiers, k.Verifier()) })
 	s.mu.Lock()
 	s.keys, s.stale = rest, true
 	s.mu.Unlock()
@@ -208,7 +226,7 @@ func (s *Sealer) newest(size uint64) (signed, error) {
 	if s.last.text != nil && !s.stale && (view.Size == s.last.Size || size > 0 && size <= s.last.Size) {
 		return s.last, nil
 	}
-	if s.may != nil && !s.may() {
+	if !s.maySign() {
 		if size == 0 && s.last.text != nil {
 			return s.last, nil // what others have signed last
 		}
@@ -238,7 +256,7 @@ func (s *Sealer) older(c Checkpoint) (signed, error) {
 	switch {
 	case s.last.text != nil && !s.stale && s.last.Size == c.Size:
 		return s.last, nil
-	case s.may != nil && !s.may():
+	case !s.maySign():
 		return signed{}, ErrNotOnDuty
 	}
 	return s.sign(c)
