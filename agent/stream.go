@@ -50,7 +50,7 @@ func (c *Client) Subscribe(ctx context.Context, s Subscription, each func(Server
 	var failed error // each's
 	for try := 1; ; try++ {
 		began := time.Now()
-		err := c.follow(ctx, s, func(e ServerEvent) error {
+		err := c.follow(ctx, s, func(id string) { s.LastID = id }, func(e ServerEvent) error {
 			if failed = each(e); failed != nil {
 				return failed
 			}
@@ -92,7 +92,7 @@ func streamBackoff(try int) time.Duration {
 
 // follow reads one connection's worth of a stream. It never returns nil: a stream
 // that ends was broken off.
-func (c *Client) follow(ctx context.Context, s Subscription, each func(ServerEvent) error) error {
+func (c *Client) follow(ctx context.Context, s Subscription, resume func(id string), each func(ServerEvent) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	// A relay that vanished without a word would be waited for without end.
@@ -111,7 +111,7 @@ func (c *Client) follow(ctx context.Context, s Subscription, each func(ServerEve
 	if s.Connected != nil {
 		s.Connected()
 	}
-	err = readEvents(resp.Body, func() { idle.Reset(streamIdle) }, each)
+	err = readEvents(resp.Body, func() { idle.Reset(streamIdle) }, resume, each)
 	if err == nil {
 		return fmt.Errorf("the relay at %s ended the stream", c.Address())
 	}
@@ -179,8 +179,9 @@ func idleOr(ctx context.Context, err error) error {
 }
 
 // readEvents parses an event stream as the HTML standard has it, but for the
-// field retry. alive is called with each line.
-func readEvents(r io.Reader, alive func(), each func(ServerEvent) error) error {
+// field retry. alive is called with each line, resume with an id that comes without an
+// event: the stream is resumed after it from then on.
+func readEvents(r io.Reader, alive func(), resume func(id string), each func(ServerEvent) error) error {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(make([]byte, 0, 4<<10), maxEvent)
 	var e ServerEvent
@@ -195,6 +196,8 @@ func readEvents(r io.Reader, alive func(), each func(ServerEvent) error) error {
 				if err := each(e); err != nil {
 					return err
 				}
+			} else if e.ID != "" {
+				resume(e.ID)
 			}
 			e, data, size = ServerEvent{}, nil, 0
 			continue

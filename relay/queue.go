@@ -7,8 +7,12 @@ import (
 
 // followApprovals follows the queue: what is pending now, then each approval as
 // it is asked for and as it ends, however it does.
-func (c *call) followApprovals(after events.Position) (func(*stream) error, error) {
+func (c *call) followApprovals(last events.Position) (func(*stream) error, error) {
+	after, err := c.resumed(last)
 	return func(st *stream) error {
+		if after < last {
+			st.forget()
+		}
 		if after == 0 {
 			head := st.ledger.State().Position()
 			for _, a := range st.ledger.State().PendingApprovals() {
@@ -25,7 +29,7 @@ func (c *call) followApprovals(after events.Position) (func(*stream) error, erro
 			after = head
 		}
 		return st.queue(after)
-	}, nil
+	}, err
 }
 
 // queue sends what happens to approvals after a position. The log is the source:

@@ -53,7 +53,7 @@ func (s *Relay) routes() {
 		summary: "The queue of approvals, oldest first", about: "Those pending are answered from what is in force; others, and those of the past, from a view: 503 VIEW_BEHIND while it is behind. A page looks at 10,000 approvals at most: with a status it may be short, or empty, and yet have a next_cursor."}, (*call).listApprovals)
 	follow(s, operation{method: "GET", path: "/v1/approvals/stream", id: "followApprovals", tag: "approvals", out: reflect.TypeFor[approvalItem](),
 		summary: "Follow the queue of approvals (SSE)",
-		about:   "Without Last-Event-ID first what is pending, then each approval when it is asked for, as an event \"requested\", and when it ends: \"granted\", \"refused\", \"expired\" or \"withdrawn\". Ids are positions."}, (*call).followApprovals)
+		about:   "Without Last-Event-ID first what is pending, then each approval when it is asked for, as an event \"requested\", and when it ends: \"granted\", \"refused\", \"expired\" or \"withdrawn\". Ids are positions; one that the log does not reach, as a backup was restored since, is forgotten, and what is pending sent."}, (*call).followApprovals)
 	read(s, operation{method: "GET", path: "/v1/approvals/{id}", id: "getApproval", tag: "approvals", query: readParams,
 		summary: "Read an approval"}, (*call).getApproval)
 	write(s, operation{method: "POST", path: "/v1/approvals/settle", id: "settleApprovals", tag: "approvals",
@@ -81,7 +81,7 @@ func (s *Relay) routes() {
 
 	follow(s, operation{method: "GET", path: "/v1/machines/{id}/offers", id: "followOffers", tag: "attempts", out: reflect.TypeFor[offerReply](),
 		summary: "Follow a machine's offers (SSE)",
-		about:   "Each is sent once until it is claimed or lapses: an event \"offer\" whose id is its position. Resumes by Last-Event-ID. The machine alone reads them."}, (*call).followOffers)
+		about:   "Each is sent once until it is claimed or lapses: an event \"offer\" whose id is its position. Resumes by Last-Event-ID; one that the log does not reach, as a backup was restored since, is forgotten, and every offer sent. The machine alone reads them."}, (*call).followOffers)
 	write(s, operation{method: "POST", path: "/v1/tasks/{id}/claim", id: "claimTask", tag: "attempts",
 		summary: "Claim the caller's leg of a task"}, (*call).claimTask)
 	write(s, operation{method: "POST", path: "/v1/tasks/{id}/attempts/{n}/heartbeat", id: "heartbeat", tag: "attempts", bodyless: true,

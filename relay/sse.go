@@ -66,6 +66,22 @@ func (c *call) resumeAfter() (events.Position, error) {
 // lastResumable has one after it, to be waited for.
 const lastResumable = math.MaxUint64 - 1
 
+// resumed is the position that a stream of what is open goes on after. An id from beyond
+// the log's end is of a log that was longer, before a backup of it was restored: then
+// everything open is sent. Another relay may be ahead for a moment.
+func (c *call) resumed(after events.Position) (events.Position, error) {
+	ctx, cancel := context.WithTimeout(c.ctx(), c.cfg.PositionPatience)
+	defer cancel()
+	err := c.ledger.Log().Wait(ctx, after)
+	if c.ctx().Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return 0, nil
+	}
+	return after, err
+}
+
+// forget has the reader forget the ids that it has seen.
+func (st *stream) forget() { st.buf = append(st.buf, "id: 0\n\n"...) }
+
 func (c *call) stream(run func(*stream) error) error {
 	st := &stream{call: c, rc: http.NewResponseController(c.w)}
 	st.ends, st.end = context.WithCancelCause(c.ctx())
@@ -260,7 +276,7 @@ type offerReply struct {
 	Attempts       int               `json:"attempts" doc:"How often the leg is offered at most."`
 }
 
-func (c *call) followOffers(after events.Position) (func(*stream) error, error) {
+func (c *call) followOffers(last events.Position) (func(*stream) error, error) {
 	machine := c.path("id")
 	if !machineKnown(c.ledger.State().Authority(), machine) {
 		return nil, notFound("ACTOR_NOT_FOUND", "no actor of kind machine is named %+q; see GET /v1/actors", machine)
@@ -268,7 +284,13 @@ func (c *call) followOffers(after events.Position) (func(*stream) error, error) 
 	if machine != c.token.Actor {
 		return nil, &problem{status: http.StatusForbidden, code: "NOT_YOUR_OFFERS", detail: "the offers of " + machine + " are read by it alone"}
 	}
-	return func(st *stream) error { return st.offers(machine, after) }, nil
+	after, err := c.resumed(last)
+	return func(st *stream) error {
+		if after < last {
+			st.forget()
+		}
+		return st.offers(machine, after)
+	}, err
 }
 
 // offers sends the offers for a machine as they are made.

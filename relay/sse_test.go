@@ -284,6 +284,35 @@ func TestHeartbeatsBesideOtherEvents(t *testing.T) {
 	}
 }
 
+// A log that was restored from a backup may end before what its readers have seen: what
+// is open there is sent all the same, and they resume by it from then on.
+func TestResumeInAShorterLog(t *testing.T) {
+	f := newFleet(t, func(c *Config) { c.PositionPatience = 50 * time.Millisecond }).people()
+	task := f.submit("ana", "one", "m1")
+	f.do("root", "POST", "/v1/rules", `{"action":"deploy.prod","min_level":50}`).want(201)
+	approval := f.do("ana", "POST", "/v1/gates", `{"action":"deploy.prod","request_approval":true}`).want(200).text("approval_id")
+	for _, c := range []struct{ as, path, name, member, want string }{
+		{"m1", "/v1/machines/m1/offers", "offer", "task_id", task},
+		{"bo", "/v1/approvals/stream", "requested", "approval_id", approval},
+	} {
+		r := f.follow(c.as, c.path, "Last-Event-ID", "9999")
+		var lines []string
+		for range 4 {
+			line, err := r.in.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			lines = append(lines, line)
+		}
+		if got := strings.Join(lines, ""); got != "retry: 1000\n\nid: 0\n\n" {
+			t.Errorf("%s begins with %q", c.path, got)
+		}
+		if e, ok := r.next(); !ok || e.name != c.name || e.data[c.member] != c.want {
+			t.Errorf("%s: %+v", c.path, e)
+		}
+	}
+}
+
 // After the last position that there could be, a stream waits for the next one.
 func TestResumeAfterTheLastPosition(t *testing.T) {
 	f := newFleet(t).people()
