@@ -73,25 +73,47 @@ func (a *app) group(use, short, example string, commands ...*cobra.Command) *cob
 		Use: use, Short: short, Example: example,
 		Args:                       cobra.ArbitraryArgs,
 		SuggestionsMinimumDistance: 2,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				for _, sub := range cmd.Commands() {
-					if sub.Name() == "list" {
-						sub.SetContext(cmd.Context())
-						return sub.RunE(sub, nil)
-					}
-				}
-				return misused("which %s command?", cmd.Name())
-			}
-			text := fmt.Sprintf("there is no command %q", args[0])
-			if close := cmd.SuggestionsFor(args[0]); len(close) > 0 {
-				text += "; did you mean " + strings.Join(close, " or ") + "?"
-			}
-			return misused("%s", text)
-		},
+		RunE:                       runGroup,
 	}
 	g.AddCommand(commands...)
 	return g
+}
+
+func runGroup(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		for _, sub := range cmd.Commands() {
+			if sub.Name() == "list" {
+				sub.SetContext(cmd.Context())
+				return sub.RunE(sub, nil)
+			}
+		}
+		return misused("which %s command?", cmd.Name())
+	}
+	text := fmt.Sprintf("there is no command %q", args[0])
+	if close := cmd.SuggestionsFor(args[0]); len(close) > 0 {
+		text += "; did you mean " + strings.Join(close, " or ") + "?"
+	}
+	return misused("%s", text)
+}
+
+// misuseOfDefaults has cobra's own commands, which would answer on stdout as if nothing
+// were wrong, refuse what there is not.
+func misuseOfDefaults(root *cobra.Command) {
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = func(_ *cobra.Command, args []string) error {
+				if found, rest, err := root.Find(args); err != nil || len(rest) > 0 {
+					return misused("there is no command %q", strings.Join(append(strings.Fields(found.CommandPath())[1:], rest...), " "))
+				}
+				return nil
+			}
+		case "completion":
+			cmd.Args, cmd.RunE = cobra.ArbitraryArgs, runGroup
+		}
+	}
 }
 
 // client returns a client for the server and the token that flags and

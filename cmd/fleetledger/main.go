@@ -40,6 +40,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	out := &results{w: stdout}
 	a := &app{in: stdin, out: out, terminal: stdout, err: stderr, now: time.Now}
 	root := a.root()
+	misuseOfDefaults(root)
 	root.SetArgs(args)
 	root.SetIn(stdin)
 	root.SetOut(out)
