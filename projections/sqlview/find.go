@@ -295,7 +295,7 @@ const foundColumns = `id, seen, command, machine, repo_key, failure, tags, EXIST
 // The questions of tried; they are prepared once.
 const (
 	queryPosition = `SELECT position FROM view`
-	querySame     = `SELECT ` + seriesColumns + ` FROM series WHERE id IN (SELECT series FROM forms WHERE hash IN (?, ?)) ORDER BY seen DESC`
+	querySame     = `SELECT ` + seriesColumns + ` FROM series WHERE id IN (SELECT series FROM forms WHERE hash IN (SELECT value FROM json_each(?))) ORDER BY seen DESC`
 	queryNewest   = `SELECT ` + foundColumns + ` FROM series WHERE seen < ? ORDER BY seen DESC LIMIT ?`
 	queryPlaces   = `SELECT ` + foundColumns + ` FROM series WHERE seen IN (SELECT value FROM json_each(?)) ORDER BY seen DESC`
 	// The order by rowid is that of the index: it is read only as far as it takes.

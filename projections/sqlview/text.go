@@ -32,13 +32,17 @@ func commandForms(argv []string) []string {
 }
 
 // queryForms are the forms that a pasted command may have been meant as: as it
-// stands, and as a shell would read it.
+// stands, as a shell would read it, and both of the line that it gives to a shell.
 func queryForms(query string) []string {
-	forms := []string{commandForm(query)}
-	if argv, ok := shellWords(query); ok {
-		if f := commandForm(projections.CommandLine(argv)); f != forms[0] {
-			forms = append(forms, f)
+	var forms []string
+	for line := query; line != ""; {
+		forms = append(forms, commandForm(line))
+		argv, ok := shellWords(line)
+		if !ok {
+			break
 		}
+		forms = append(forms, commandForm(projections.CommandLine(argv)))
+		line = typedLine(argv)
 	}
 	return forms
 }

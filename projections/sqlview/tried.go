@@ -218,8 +218,10 @@ func (t *search) cut(ctx context.Context, err error) error {
 }
 
 func (t *search) sameCommand(from int, seen int64) error {
-	forms := queryForms(t.q.Text)
-	hashes := []any{hash64(forms[0]), hash64(forms[len(forms)-1])}
+	var hashes []int64
+	for _, form := range queryForms(t.q.Text) {
+		hashes = append(hashes, hash64(form))
+	}
 	t.exact = map[int64]bool{}
 	var same []*series
 	err := t.known(func(rows *sql.Rows) error {
@@ -235,7 +237,7 @@ func (t *search) sameCommand(from int, seen int64) error {
 			same = append(same, s)
 		}
 		return nil
-	}, querySame, hashes...)
+	}, querySame, jsonText(hashes))
 	for _, s := range same {
 		if err != nil || len(t.found) >= t.want {
 			break

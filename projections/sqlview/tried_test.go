@@ -1,6 +1,7 @@
 package sqlview
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,29 @@ func TestPastedCommandComesFirst(t *testing.T) {
 					t.Errorf("%q: %q is not the same command", q, a.Command)
 				}
 			}
+		}
+	}
+}
+
+// A line given to a shell is the same command as that line, whichever of them was run and
+// whichever is asked for.
+func TestTriedThroughAShell(t *testing.T) {
+	l := newLedger(t)
+	for _, argv := range [][]string{{"make", "a b"}, {"sh", "-c", "make 'a b'"}, {"bash", "-lc", "make 'a b'"}, {"make", "a b", "c"}, {"sh", "make 'a b'"}} {
+		l.now = l.now.Add(time.Second)
+		l.ran(0, argv)
+	}
+	v := l.view()
+	for _, q := range []string{`make 'a b'`, `make "a b"`, `bash -c "make 'a b'"`, `bash -lc "make 'a b'"`, `sh -c 'make "a b"'`, `zsh  -c make\ \"a\ b\"`, `sh -c "bash -c 'make \"a b\"'"`} {
+		var got []string
+		for _, a := range tried(t, v, Query{Text: q}) {
+			if a.WhyMatched == MatchedCommand {
+				got = append(got, a.Command)
+			}
+		}
+		slices.Sort(got)
+		if want := []string{`bash -lc 'make '\''a b'\'''`, `make 'a b'`, `sh -c 'make '\''a b'\'''`}; !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", q, got, want)
 		}
 	}
 }
