@@ -32,7 +32,7 @@ type bodyDecoder interface {
 // and makes the Caller.
 func (c *call) readBody(in any) error {
 	c.body = buffers.Get().(*bytes.Buffer)
-	if err := c.receive(c.body); err != nil {
+	if err := c.receive(c.body, int64(c.ledger.State().Settings().BatchBytes)); err != nil {
 		return err
 	}
 	raw := c.body.Bytes()
@@ -57,12 +57,12 @@ func (c *call) readBody(in any) error {
 	return events.DecodeStrict(raw, in)
 }
 
-// receive reads the whole body.
-func (c *call) receive(b *bytes.Buffer) error {
-	limit := int64(c.ledger.State().Settings().BatchBytes)
+// receive reads the whole body, of at most limit bytes.
+func (c *call) receive(b *bytes.Buffer, limit int64) error {
 	if c.r.ContentLength > limit {
 		return bodyTooLarge(limit)
 	}
+	c.reading = true
 	n, err := b.ReadFrom(io.LimitReader(c.r.Body, limit+1))
 	if err != nil {
 		return bodyUnreadable(n, err)

@@ -2,7 +2,6 @@ package relay
 
 import (
 	"bytes"
-	"io"
 	"strconv"
 	"time"
 
@@ -83,10 +82,8 @@ const maxRedeemBody = 4 << 10
 func (c *call) redeemPairing() error {
 	b := buffers.Get().(*bytes.Buffer)
 	defer release(b)
-	if n, err := b.ReadFrom(io.LimitReader(c.r.Body, maxRedeemBody+1)); err != nil {
-		return bodyUnreadable(n, err)
-	} else if n > maxRedeemBody {
-		return bodyTooLarge(maxRedeemBody)
+	if err := c.receive(b, maxRedeemBody); err != nil {
+		return err
 	}
 	if _, err := c.mediaType(); err != nil {
 		return err

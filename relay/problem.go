@@ -192,8 +192,8 @@ const maxDiscard = 8 << 20
 // be never. What it returns reads that rest, within reason: a client that still sends
 // when the connection is closed never sees the answer.
 func (c *call) replyFirst() (discard func()) {
-	if c.r.Body == nil || c.r.ContentLength == 0 || c.r.Header.Get("Expect") != "" {
-		return func() {}
+	if c.r.Body == nil || c.r.ContentLength == 0 || c.r.Header.Get("Expect") != "" && !c.reading {
+		return func() {} // who waits for 100 Continue sends nothing
 	}
 	rc := http.NewResponseController(c.w)
 	// Whatever fails here, the answer stands.

@@ -454,6 +454,35 @@ func TestRefusedBeforeTheBody(t *testing.T) {
 	}
 }
 
+// Who waited to be told to send, and sends too much, is told so all the same.
+func TestRefusedWithinTheBody(t *testing.T) {
+	f := newFleet(t)
+	for _, head := range []string{"POST /v1/gates HTTP/1.1\r\nAuthorization: Bearer " + f.tokens["root"] + "\r\n", "POST /v1/pairings/redeem HTTP/1.1\r\n"} {
+		conn, err := net.Dial("tcp", f.server.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		fmt.Fprint(conn, head+"Host: x\r\nExpect: 100-continue\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n")
+		if resp, err := http.ReadResponse(in, nil); err != nil || resp.StatusCode != http.StatusContinue {
+			t.Fatalf("%v %v", resp, err)
+		}
+		chunk := "10000\r\n" + strings.Repeat(" ", 1<<16) + "\r\n"
+		if _, err := io.WriteString(conn, strings.Repeat(chunk, 100)); err != nil {
+			t.Errorf("it could not be sent: %v", err)
+			continue
+		}
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != 413 || !strings.Contains(string(body), "BODY_TOO_LARGE") {
+			t.Errorf("%d %s %v", resp.StatusCode, body, err)
+		}
+	}
+}
+
 func TestBodyCutOff(t *testing.T) {
 	f := newFleet(t)
 	head := "POST /v1/gates HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer " + f.tokens["root"] + "\r\nContent-Type: application/json\r\n"

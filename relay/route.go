@@ -84,6 +84,8 @@ type call struct {
 
 	// body is released once the request is answered; nil if it was not read.
 	body *bytes.Buffer
+	// reading is true once the body is read: who waited for 100 Continue sends it.
+	reading bool
 
 	query url.Values
 	// at is the position that the caller asks about, 0 for none; asOf the one that
