@@ -34,10 +34,11 @@ With --witnessed, show the newest one that witnesses have cosigned instead.`),
 				return err
 			}
 			if key {
-				verifier, err := a.verifierKey(cmd, c)
+				verifier, others, err := a.verifierKey(cmd, c)
 				if err != nil {
 					return err
 				}
+				a.noteOtherSigner(cmd, c, verifier, others)
 				if a.json {
 					return a.printValue(struct {
 						VerifierKey string `json:"verifier_key"`
@@ -81,11 +82,12 @@ type checkpointJSON struct {
 	Root   events.Hash `json:"root"`
 }
 
-// verifierKey is the newest key that the server signs with.
-func (a *app) verifierKey(cmd *cobra.Command, c *agent.Client) (string, error) {
+// verifierKey is the newest key that the server signs with; others are those of the log
+// that it does not.
+func (a *app) verifierKey(cmd *cobra.Command, c *agent.Client) (key string, others []string, err error) {
 	resp, err := c.Get(cmd.Context(), agent.Path("v1", "keys"), nil)
 	if err != nil {
-		return "", a.unanswered(err)
+		return "", nil, a.unanswered(err)
 	}
 	var list struct {
 		Items []struct {
@@ -94,14 +96,44 @@ func (a *app) verifierKey(cmd *cobra.Command, c *agent.Client) (string, error) {
 		} `json:"items"`
 	}
 	if err := resp.Decode(&list); err != nil {
-		return "", err
+		return "", nil, err
 	}
-	for _, k := range slices.Backward(list.Items) {
+	for _, k := range list.Items {
 		if k.Signs {
-			return k.VerifierKey, nil
+			key = k.VerifierKey
+		} else {
+			others = append(others, k.VerifierKey)
 		}
 	}
-	return "", errors.New("the log names no key: its server does not sign it")
+	if key == "" {
+		return "", nil, errors.New("the log names no key: its server does not sign it")
+	}
+	return key, others, nil
+}
+
+// noteOtherSigner says if not own, but one of the other keys signed the checkpoint that
+// the server serves: of the relays of a cluster, the one on duty signs, with its key.
+func (a *app) noteOtherSigner(cmd *cobra.Command, c *agent.Client, own string, others []string) {
+	if len(others) == 0 {
+		return
+	}
+	resp, err := c.Get(cmd.Context(), agent.Path("log", "checkpoint"), nil)
+	if err != nil {
+		return // the key was asked for, and is there
+	}
+	signed := func(key string) bool {
+		_, err := seal.VerifyCheckpoint(resp.Body, key)
+		return err == nil
+	}
+	if signed(own) {
+		return
+	}
+	for _, key := range others {
+		if signed(key) {
+			printer{a.err}.f("this is the key of the relay that was asked; the newest checkpoint is signed by the relay on duty, with the key\n  %s\n", key)
+			return
+		}
+	}
 }
 
 func (a *app) verifyCheckpointCommand() *cobra.Command {
