@@ -58,6 +58,8 @@ func TestSubscriptions(t *testing.T) {
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/","subject":"a"}}`:                                                      "/destination/subject",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/","credential_env":"a-b"}}`:                                             "/destination/credential_env",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/"},"types":["a b"]}`:                                                    "/types/0",
+		`{"name":"o","destination":{"kind":"webhook","url":"http://h/"},"types":["ext.*.done"]}`:                                             "/types/0",
+		`{"name":"o","destination":{"kind":"webhook","url":"http://h/"},"types":["x","ext.**"]}`:                                             "/types/1",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/"},"streams":[""]}`:                                                     "/streams/0",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/"},"after":99999}`:                                                      "/after",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/?token=` + "ghp_" + "q7ZtR2mXw9KbL4vNc8Yd" + "J3hFs6GpUa1TeQ5i" + `"}}`: "/destination/url",
