@@ -22,18 +22,27 @@ const maxSteps = 500_000
 // a command substitution whose code is dropped.
 //
 // Argv is read for a shell with -c, also behind other programs (env sh -c,
-// timeout 5 bash -lc, docker exec app sh -c). Without one the answer is false:
-// there is no shell form to read. A script that does not parse, is longer than
+// timeout 5 bash -lc, docker exec app sh -c), and for what ssh, su and runuser give to
+// one. Without any the answer is false: there is no shell form to read. A script that does not parse, is longer than
 // 32 KiB or nested beyond reason, or is more than one plain command for a shell
 // without POSIX syntax (fish, cmd, PowerShell), is true: it cannot be told.
 //
 // A command whose failure is an answer ([, test, command -v, read) or of no
 // interest (echo, date) may be followed by others. Where it is not certain that
 // nothing is hidden, the answer is true.
-func Masked(argv []string) bool {
+func Masked(argv []string) bool { return masked(argv, 0) }
+
+// maxGiven bounds how deep programs hand a line on (ssh a ssh b ...): each has it read again.
+const maxGiven = 8
+
+// masked is Masked for what was handed on so many times.
+func masked(argv []string, given int) bool {
 	for i := range argv {
-		if Is(argv[i]) && shellMasked(argv[i:]) {
+		if Is(argv[i]) && shellMasked(argv[i:], given) {
 			return true
+		}
+		if script := givenScript(argv[i:]); script != "" {
+			return given == maxGiven || scriptMasked(script, syntax.LangBash, options{}, given+1)
 		}
 	}
 	return false
@@ -41,14 +50,14 @@ func Masked(argv []string) bool {
 
 // MaskedScript is Masked for a bare command line, read as bash reads it.
 func MaskedScript(script string) bool {
-	return scriptMasked(script, syntax.LangBash, false, false)
+	return scriptMasked(script, syntax.LangBash, options{}, 0)
 }
 
 // unknownText stands for a word that only the running shell knows.
 const unknownText = "\x00"
 
-// shellMasked is Masked for an argv that starts with a shell.
-func shellMasked(argv []string) bool {
+// shellMasked is masked for an argv that starts with a shell.
+func shellMasked(argv []string, given int) bool {
 	lang := syntax.LangBash
 	switch ProgramName(argv[0]) {
 	case "zsh":
@@ -100,7 +109,7 @@ func shellMasked(argv []string) bool {
 	if !fromText || len(rest) == 0 {
 		return false
 	}
-	return scriptMasked(rest[0], lang, errexit, pipefail)
+	return scriptMasked(rest[0], lang, options{errexit, pipefail}, given)
 }
 
 // foreignScript finds the script among the arguments of a shell without POSIX
@@ -126,7 +135,7 @@ func plainCommand(script string) bool {
 	return !strings.ContainsAny(script, "|&;(){}!`\r\n"+unknownText) && !strings.HasPrefix(strings.TrimSpace(script), "not ")
 }
 
-func scriptMasked(script string, lang syntax.LangVariant, errexit, pipefail bool) bool {
+func scriptMasked(script string, lang syntax.LangVariant, o options, given int) bool {
 	if len(script) > maxScriptBytes || strings.Contains(script, unknownText) {
 		return true
 	}
@@ -135,7 +144,7 @@ func scriptMasked(script string, lang syntax.LangVariant, errexit, pipefail bool
 		return true
 	}
 	steps := maxSteps
-	r := reader{lang: lang, options: options{errexit, pipefail}, functions: map[string]*function{}, steps: &steps}
+	r := reader{lang: lang, given: given, options: o, functions: map[string]*function{}, steps: &steps}
 	return r.list(file.Stmts) || r.tired(0)
 }
 
@@ -143,7 +152,8 @@ func scriptMasked(script string, lang syntax.LangVariant, errexit, pipefail bool
 // "hides" report whether a failure inside what they are given can be lost there;
 // canFail says whether one can come out of it.
 type reader struct {
-	lang syntax.LangVariant
+	lang  syntax.LangVariant
+	given int // see masked
 	options
 	// ignored is true where a failure is tested, and errexit does nothing.
 	ignored bool
@@ -487,7 +497,7 @@ func (r *reader) call(c *syntax.CallExpr) (hides bool) {
 		}
 		return exits
 	default:
-		return Masked(words)
+		return masked(words, r.given)
 	}
 	return false
 }

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -37,6 +38,27 @@ func TestMaskedArgv(t *testing.T) {
 		{true, []string{"zsh", "-c", "a | b"}},
 		{true, []string{"ksh", "-c", "a; b"}},
 		{true, []string{"-bash", "-c", "a; b"}},
+
+		// Programs that give a line to a shell.
+		{true, []string{"ssh", "host", "go test | tail"}},
+		{true, []string{"ssh", "host", "go", "test", "|", "tail"}},
+		{true, []string{"ssh", "-p", "22", "-vi", "key", "-oBatchMode=yes", "me@host", "-t", "cd x; go test; echo done"}},
+		{true, []string{"ssh", "host", "--", "go test || true"}},
+		{true, []string{"ssh", "--", "host", "go test || true"}},
+		{true, []string{"sudo", "timeout", "9", "/usr/bin/ssh", "host", "bash -c 'go test | tail'"}},
+		{false, []string{"ssh", "host", "set -o pipefail; go test | tail"}},
+		{false, []string{"ssh", "host", "cd x && go test"}},
+		{false, []string{"ssh", "-L", "1|2", "host", "go", "test"}},
+		{false, []string{"ssh", "-o", "ProxyCommand=a | b", "host", "go test"}},
+		{false, []string{"ssh", "host"}},
+		{false, []string{"ssh"}},
+		{false, []string{"ssh", "-p"}},
+		{false, []string{"apt-get", "install", "ssh", "rsync"}},
+		{true, []string{"su", "-", "ana", "-c", "go test | tail"}},
+		{true, []string{"su", "ana", "-lc", "go test; echo done"}},
+		{true, []string{"sudo", "runuser", "--command=go test | tail", "ana"}},
+		{false, []string{"su", "ana", "--command", "go test"}},
+		{false, []string{"su", "-c"}},
 
 		// Other shells: only what is plain is certain.
 		{false, []string{"fish", "-c", "go test ./..."}},
@@ -319,4 +341,17 @@ func FuzzMaskedScript(f *testing.F) {
 			t.Errorf("%q | tail hides nothing", script)
 		}
 	})
+}
+
+// However often a line is handed on, it is read in good time.
+func TestMaskedHandedOn(t *testing.T) {
+	for n, want := range map[int]bool{1: false, 8: false, 9: true, 3000: true} {
+		argv := append(slices.Repeat([]string{"ssh", "host"}, n), "make")
+		if got := Masked(argv); got != want {
+			t.Errorf("%d times: %t", n, got)
+		}
+	}
+	if !Masked(append(slices.Repeat([]string{"ssh", "host"}, 3), "make | tail")) {
+		t.Error("what the last of them hides is not told")
+	}
 }
