@@ -276,7 +276,7 @@ func (s *Relay) subscriptionRoutes() {
 	read(s, operation{method: "GET", path: "/v1/subscriptions/{name}/parked", id: "listParked", tag: "subscriptions", nowOnly: true, query: []param{limitParam, cursorParam, minPositionParam, {name: "at", about: "Not supported: 400 AT_NOT_SUPPORTED."}},
 		summary: "The events that a delivery put aside"}, (*call).listParked)
 	write(s, operation{method: "POST", path: "/v1/subscriptions/{name}/replay", id: "replaySubscription", tag: "subscriptions", waits: true, bodyless: true,
-		summary: "Deliver again: what was parked, or everything after a position", about: "Action fleet.configure. Of a paused one it is done once it goes on."}, (*call).replaySubscription)
+		summary: "Deliver again: what was parked, or everything after a position", about: "Action fleet.configure. Of a paused one it is done once it goes on. Nothing is left out by it: a position that it has not reached changes nothing."}, (*call).replaySubscription)
 	write(s, operation{method: "POST", path: "/v1/subscriptions/{name}/park", id: "parkSubscription", tag: "subscriptions", waits: true,
 		summary: "Put the event aside that a delivery is stuck at", about: "Action fleet.configure. Nothing happens if it is stuck at another, or at none."}, (*call).parkSubscription)
 }
