@@ -14,7 +14,8 @@ import (
 )
 
 // openReadOnly opens every fleet of the data directory for reading, as far as that
-// goes, and tells what is wrong with each. Nothing is signed: what is left of a log
+// goes, and tells what is wrong with each. One that cannot be read at all is left out,
+// unless it is the only one. Nothing is signed: what is left of a log
 // must not be signed as if it were the log.
 func (a *app) openReadOnly(_ context.Context, _ string, logger *slog.Logger) (fleets map[string]*commands.Ledger, seals map[string]*seal.Sealer, isNew bool, err error) {
 	names, err := fleetNames(a.data)
@@ -30,6 +31,7 @@ func (a *app) openReadOnly(_ context.Context, _ string, logger *slog.Logger) (fl
 		}
 	}()
 	restore := "restore a backup: fleetledger restore BACKUP --data NEW-DIRECTORY"
+	var unread []error
 	for _, name := range names {
 		signed, err := signedHead(a.data, name)
 		if err != nil {
@@ -41,13 +43,20 @@ func (a *app) openReadOnly(_ context.Context, _ string, logger *slog.Logger) (fl
 			if errors.Is(err, events.ErrLocked) {
 				return fleets, nil, false, inUse(a.data)
 			}
-			return fleets, nil, false, tryNext(fmt.Errorf("fleet %s: %w", name, err), restore)
+			unread = append(unread, fmt.Errorf("fleet %s: %w", name, err))
+			continue
 		}
 		fleets[name] = commands.New(log, state, random())
 		printer{a.err}.f("fleet %s is served for reading only, positions 1 to %d\n", name, log.Durable())
 		if r, ok := errors.AsType[*events.ReadOnlyError](log.Degraded()); ok && r.Lost > 0 {
 			printer{a.err}.f("  it is damaged from position %d on: %s\n  %s\n", r.Lost, r.Detail, restore)
 		}
+	}
+	for _, err := range unread {
+		if len(fleets) == 0 {
+			return fleets, nil, false, tryNext(err, restore)
+		}
+		printer{a.err}.f("not served: %v\n  %s\n", err, restore)
 	}
 	if len(fleets) == 0 {
 		return fleets, nil, false, tryNext(fmt.Errorf("there is no fleet in %s", a.data), restore)
