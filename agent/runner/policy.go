@@ -137,16 +137,24 @@ func (p Policy) plan(c Command) (plan, *stop) {
 }
 
 // Permits reports whether the list permits the program that argv names and those
-// that it launches, and if not which it does not permit.
-func (p Policy) Permits(argv []string) (program string, ok bool) {
+// that it launches, and if not which it does not permit. why is empty if the list does
+// not name that; else it says why it is not permitted all the same.
+func (p Policy) Permits(argv []string) (program, why string, ok bool) {
 	program, s := p.permits(argv, false)
-	return program, s == nil
+	switch {
+	case s == nil:
+		return "", "", true
+	case slices.Contains(p.allow, program):
+		why = s.reason
+	}
+	return program, why, false
 }
 
 // permits decides on the program that argv names and on those it launches, and
 // names the one it refuses. ownPath says that the command has a PATH of its own:
 // what is launched by a bare name would be looked for there.
 func (p Policy) permits(argv []string, ownPath bool) (program string, s *stop) {
+	how := (*stop)(nil) // what is wrong with how name is launched
 	for {
 		name := argv[0]
 		if !slices.Contains(p.allow, name) {
@@ -155,6 +163,9 @@ func (p Policy) permits(argv []string, ownPath bool) (program string, s *stop) {
 				what = "a shell"
 			}
 			return name, refused("%s is %s that this machine does not allow: start the agent with --allow %s", shown(name), what, shown(name))
+		}
+		if how != nil {
+			return name, how
 		}
 		l, readable := launched(argv)
 		if !readable {
@@ -165,12 +176,12 @@ func (p Policy) permits(argv []string, ownPath bool) (program string, s *stop) {
 		}
 		for _, v := range l.sets {
 			if loadsCode(v) {
-				return name, refused("%s sets %s, which makes a program load other code: set it where the agent is started and name it in env_from", shown(name), shown(v))
+				how = refused("%s sets %s, which makes a program load other code: set it where the agent is started and name it in env_from", shown(name), shown(v))
 			}
 			ownPath = ownPath || matches("PATH", v)
 		}
 		if ownPath && !l.applets && bare(l.argv[0]) {
-			return l.argv[0], refused("%s would look for %s in a PATH that the command brings along: name that program directly, or by its absolute path", shown(name), shown(l.argv[0]))
+			how = refused("%s would look for %s in a PATH that the command brings along: name that program directly, or by its absolute path", shown(name), shown(l.argv[0]))
 		}
 		argv = l.argv
 	}

@@ -61,6 +61,7 @@ func TestOnlyTheListRuns(t *testing.T) {
 		{"env PATH=/tmp /opt/tool nice go", ""},
 		{"nice env PATH=/tmp", ""},
 		{"env PATHS=/tmp go vet", ""},
+		{"env PATH=/tmp LD_AUDIT=x make", "start the agent with --allow make"},
 		{"sudo PATH=/tmp go vet", "sudo would look for go in a PATH"},
 		{"nice env LD_PRELOAD=x.so go vet", "env sets LD_PRELOAD"},
 		{"env DYLD_INSERT_LIBRARIES=x /opt/tool", "env sets DYLD_INSERT_LIBRARIES"},
@@ -104,6 +105,30 @@ func TestALauncherWithTheCommandsPATH(t *testing.T) {
 	_, s := p.plan(Command{Argv: []string{"nice", "go", "vet"}, Env: map[string]string{"PATH": t.TempDir()}})
 	if s == nil || s.outcome != events.RefusedByAgent {
 		t.Errorf("a task that sets PATH for a launcher: %+v", s)
+	}
+}
+
+// Whoever asks for the list alone is told whether it names the program.
+func TestPermits(t *testing.T) {
+	t.Parallel()
+	p, err := NewPolicy([]string{"go", "env"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []struct {
+		argv, program, why string
+	}{
+		{"env go vet", "", ""},
+		{"make", "make", ""},
+		{"env make", "make", ""},
+		{"env -S go", "env", "the options of env hide"},
+		{"env PATH=/tmp go", "go", "env would look for go"},
+		{"env LD_PRELOAD=x go", "go", "env sets LD_PRELOAD"},
+	} {
+		program, why, ok := p.Permits(strings.Fields(row.argv))
+		if program != row.program || !strings.HasPrefix(why, row.why) || (why == "") != (row.why == "") || ok != (program == "") {
+			t.Errorf("%q: %q, %q, %t", row.argv, program, why, ok)
+		}
 	}
 }
 

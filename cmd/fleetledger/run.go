@@ -449,7 +449,12 @@ func (r *localRun) mayOffline() error {
 	if err != nil {
 		return misused("%s", err)
 	}
-	if program, ok := policy.Permits(r.argv); !ok {
+	switch program, how, ok := policy.Permits(r.argv); {
+	case ok:
+	case how != "":
+		return tryNext(fmt.Errorf("nothing was run: %s, and this machine's own allow-list does not permit %s like this: %s", why, visible(program), visible(how)),
+			"the same again later")
+	default:
 		return tryNext(fmt.Errorf("nothing was run: %s, and this machine's own allow-list does not permit %s", why, visible(program)),
 			"fleetledger run --allow "+visible(shellWord(program))+" -- "+visible(projections.CommandLine(r.shown)))
 	}
