@@ -152,8 +152,8 @@ type WithdrawApproval struct {
 }
 
 // WithdrawApproval carries out c: the requester withdraws, an ancestor of it, or
-// an actor of a level above its. Refusals: APPROVAL_NOT_FOUND, NOT_REQUESTER,
-// APPROVAL_ENDED, SECRET_IN_TEXT.
+// an actor of a level above its. Refusals: APPROVAL_NOT_FOUND, ACTOR_NOT_ACTIVE,
+// NOT_REQUESTER, APPROVAL_ENDED, SECRET_IN_TEXT.
 func (l *Ledger) WithdrawApproval(ctx context.Context, caller Caller, c WithdrawApproval) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		s, err := l.subject(ctx, c.ApprovalID, 0)
@@ -161,6 +161,9 @@ func (l *Ledger) WithdrawApproval(ctx context.Context, caller Caller, c Withdraw
 			return decided{}, err
 		}
 		if err := noSecretsInText("the reason", text{"/reason", c.Reason}); err != nil {
+			return decided{}, err
+		}
+		if err := v.active(); err != nil {
 			return decided{}, err
 		}
 		a := s.Approval

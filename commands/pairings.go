@@ -70,7 +70,7 @@ func (c PairMachine) decide(v view) (decided, error) {
 	if c.ID == v.caller.Actor {
 		var d decided
 		code(&d, nil)
-		return d, nil
+		return d, v.active()
 	}
 	if err := v.aboveOrAncestor(c.ID); err != nil {
 		return decided{}, err

@@ -161,6 +161,62 @@ func TestFiftyOfTheSame(t *testing.T) {
 	}
 }
 
+// Who is suspended while what asks no gate is on its way is refused: nothing of it is
+// recorded behind the suspension.
+func TestSuspendedOnTheWay(t *testing.T) {
+	yes := true
+	for _, row := range []struct {
+		name, who string
+		do        func(w *world, tk *projections.Task, approval string) (commands.Result, error)
+	}{
+		{"claim", "m1", func(w *world, tk *projections.Task, _ string) (commands.Result, error) {
+			return w.ClaimTask(w.ctx(), as("m1"), commands.ClaimTask{TaskID: tk.ID, Machine: "m1"})
+		}},
+		{"report", "m2", func(w *world, tk *projections.Task, _ string) (commands.Result, error) {
+			return w.report(tk, "m2", 1, w.envelope("m2", 0, ""))
+		}},
+		{"cancel one's own task", "ana", func(w *world, tk *projections.Task, _ string) (commands.Result, error) {
+			return w.CancelTask(w.ctx(), as("ana"), commands.CancelTask{TaskID: tk.ID})
+		}},
+		{"a token of one's own", "ana", func(w *world, _ *projections.Task, _ string) (commands.Result, error) {
+			return w.IssueToken(w.ctx(), as("ana"), commands.IssueToken{Actor: "ana"})
+		}},
+		{"a device of one's own", "m1", func(w *world, _ *projections.Task, _ string) (commands.Result, error) {
+			return w.PairMachine(w.ctx(), as("m1"), commands.PairMachine{ID: "m1"})
+		}},
+		{"withdraw", "carl", func(w *world, _ *projections.Task, approval string) (commands.Result, error) {
+			return w.WithdrawApproval(w.ctx(), as("carl"), commands.WithdrawApproval{ApprovalID: approval})
+		}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			w := newWorld(t)
+			w.people()
+			w.register("root", "m2", events.Machine, 10)
+			w.rule("deploy.prod", 50)
+			tk := w.taskOf(w.ok(w.SubmitTask(w.ctx(), as("ana"), task([]string{"go"}, "m1", "m2"))))
+			w.claim(tk, "m2")
+			_, approval := w.asked(`{}`)
+			log := &pausedLog{Log: w.Log()}
+			w.racingOn(log)
+			suspended := events.Position(0)
+			log.before = func(events.Append) {
+				log.before = nil
+				// By itself: whatever else a suspension brings comes after.
+				if _, err := w.ChangeActor(w.ctx(), as("root"), commands.ChangeActor{ID: row.who, Suspended: &yes}); err != nil {
+					t.Error(err)
+				}
+				suspended = w.Log().Durable()
+			}
+			if _, err := row.do(w, tk, approval); outcome(err) != "ACTOR_NOT_ACTIVE" {
+				t.Errorf("got %v", err)
+			}
+			if now := w.Log().Durable(); now != suspended {
+				t.Errorf("%d events were recorded behind the suspension", now-suspended)
+			}
+		})
+	}
+}
+
 // Rules change while spends are under way: whatever the order, what was recorded
 // audits clean, which newWorld sees to, and a spend under changed rules is refused.
 func TestRuleChangeRacesASpend(t *testing.T) {

@@ -23,7 +23,7 @@ type ReportAttempt struct {
 
 // ReportAttempt carries out c. The same envelope again is answered with what was
 // recorded for it. A report after its lease lapsed, or after its task settled, is
-// kept and marked late. Refusals: INVALID, TASK_NOT_FOUND, NOT_YOUR_LEG,
+// kept and marked late. Refusals: INVALID, TASK_NOT_FOUND, ACTOR_NOT_ACTIVE, NOT_YOUR_LEG,
 // ATTEMPT_NOT_FOUND, ALREADY_REPORTED, TAIL_TOO_LARGE.
 func (l *Ledger) ReportAttempt(ctx context.Context, caller Caller, c ReportAttempt) (Result, error) {
 	var earlier events.Position
@@ -49,6 +49,9 @@ func (l *Ledger) ReportAttempt(ctx context.Context, caller Caller, c ReportAttem
 
 // decide returns the position of the report if the same one was made before.
 func (c ReportAttempt) decide(v view, t *projections.Task) (decided, events.Position, error) {
+	if err := v.active(); err != nil {
+		return decided{}, 0, err
+	}
 	_, a, err := ownAttempt(t, c.Attempt, v.caller.Actor)
 	if err != nil {
 		return decided{}, 0, err

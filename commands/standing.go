@@ -87,6 +87,14 @@ func isSelfOrDescendant(auth *projections.Authority, id, ancestor string) bool {
 // me is the caller's standing.
 func (v view) me() gate.Actor { return Standing(v.auth, v.caller.Actor) }
 
+// active refuses a caller that was suspended after it was let in, for what asks no gate.
+func (v view) active() error {
+	if v.auth.Active(v.caller.Actor) {
+		return nil
+	}
+	return refuse(Forbidden, "ACTOR_NOT_ACTIVE", "%s is suspended, or an actor that it acts under is", v.caller.Actor).With("actor", v.caller.Actor)
+}
+
 // decide asks the gate about one action of one actor.
 func (v view) decide(action, actor string) events.Decision {
 	return v.list.decide(action, actor)

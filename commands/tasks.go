@@ -246,8 +246,8 @@ type ClaimTask struct {
 	Machine string
 }
 
-// ClaimTask carries out c. Refusals: TASK_NOT_FOUND, NOT_YOUR_LEG, ALREADY_CLAIMED,
-// TASK_NOT_OPEN, TASK_SETTLED.
+// ClaimTask carries out c. Refusals: TASK_NOT_FOUND, ACTOR_NOT_ACTIVE, NOT_YOUR_LEG,
+// ALREADY_CLAIMED, TASK_NOT_OPEN, TASK_SETTLED.
 func (l *Ledger) ClaimTask(ctx context.Context, caller Caller, c ClaimTask) (Result, error) {
 	r, err := l.execute(ctx, caller, func(v view) (decided, error) {
 		t, err := l.Task(ctx, c.TaskID, 0)
@@ -267,6 +267,9 @@ func (l *Ledger) ClaimTask(ctx context.Context, caller Caller, c ClaimTask) (Res
 }
 
 func (c ClaimTask) decide(v view, t *projections.Task) (decided, error) {
+	if err := v.active(); err != nil {
+		return decided{}, err
+	}
 	i := t.Leg(c.Machine)
 	if c.Machine != v.caller.Actor || i < 0 {
 		return decided{}, refuse(Forbidden, "NOT_YOUR_LEG", "task %s has no leg that %s may claim: only the machine that a leg names does", t.ID, v.caller.Actor)
@@ -327,7 +330,7 @@ type CancelTask struct {
 }
 
 // CancelTask carries out c. The submitter needs no rule. Refusals: TASK_NOT_FOUND,
-// TASK_SETTLED, ALREADY_REPORTED, SECRET_IN_TEXT, and what gates answer.
+// TASK_SETTLED, ALREADY_REPORTED, SECRET_IN_TEXT, ACTOR_NOT_ACTIVE, and what gates answer.
 func (l *Ledger) CancelTask(ctx context.Context, caller Caller, c CancelTask) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		t, err := l.Task(ctx, c.TaskID, 0)
@@ -357,7 +360,7 @@ func (l *Ledger) CancelTask(ctx context.Context, caller Caller, c CancelTask) (R
 		if t.SubmittedBy == caller.Actor {
 			var d decided
 			cancel(nil, &d)
-			return d, nil
+			return d, v.active()
 		}
 		return v.gated([]string{"task.cancel"}, named("task.cancel", c), func(permits []events.Permit, d *decided) { cancel(&permits[0], d) })
 	})

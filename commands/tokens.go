@@ -14,7 +14,8 @@ type IssueToken struct {
 	Actor string `json:"actor"`
 }
 
-// IssueToken carries out c. An actor's own tokens need no gate.
+// IssueToken carries out c. An actor's own tokens need no gate. Refusals:
+// ACTOR_NOT_FOUND, ACTOR_NOT_ACTIVE, LEVEL_NOT_ABOVE, and what gates answer.
 func (l *Ledger) IssueToken(ctx context.Context, caller Caller, c IssueToken) (Result, error) {
 	return l.execute(ctx, caller, func(v view) (decided, error) {
 		return v.manageTokens(c.Actor, named("token.issue", c), func(permit *events.Permit, d *decided) {
@@ -51,7 +52,7 @@ func (v view) manageTokens(actor string, command any, changes func(*events.Permi
 	if actor == v.caller.Actor {
 		var d decided
 		changes(nil, &d)
-		return d, nil
+		return d, v.active()
 	}
 	if err := v.aboveOrAncestor(actor); err != nil {
 		return decided{}, err
