@@ -148,7 +148,7 @@ func Verdict(c events.TaskCommand, legs []projections.Leg) (events.TaskVerdict, 
 	}
 	switch {
 	case refused == n:
-		return events.VerdictRefused, "every agent refused it: " + reports[0].Reason
+		return events.VerdictRefused, "every agent refused it: " + inShort(reports[0].Reason)
 	case len(reports) == 0:
 		return events.VerdictLost, "no report came in time from any leg"
 	case passed == n && diverged == "":
@@ -198,7 +198,7 @@ func ending(reports []events.Envelope) string {
 			s = fmt.Sprintf("%s exited %d", e.Machine, *e.ExitCode)
 		}
 		if e.Reason != "" {
-			s += ": " + e.Reason
+			s += ": " + inShort(e.Reason)
 		}
 		list = append(list, s)
 	}
@@ -206,6 +206,16 @@ func ending(reports []events.Envelope) string {
 		list = append(list[:3], fmt.Sprintf("and %d more", len(list)-3))
 	}
 	return strings.Join(list, "; ")
+}
+
+// inShort is the beginning of a machine's reason: several have to fit in one event, and
+// the report has all of it.
+func inShort(reason string) string {
+	const most = 1000 // bytes
+	if len(reason) <= most {
+		return reason
+	}
+	return strings.ToValidUTF8(reason[:most], "") + "..."
 }
 
 func checkEnvelope(e events.Envelope, machine string, limits projections.Settings) error {

@@ -63,6 +63,19 @@ func (c SubmitTask) decide(v view) (decided, error) {
 		}
 		gates = append(gates, events.GateDecided{GateID: gateID, Decision: dec, Machine: m})
 	}
+	// Of many targets there is more to tell than one event holds.
+	if len(submitted.Gates) > 1 {
+		payload, err := events.Encode(submitted)
+		if err != nil {
+			return decided{}, err
+		}
+		if len(payload) > v.settings.PayloadBytes {
+			for _, g := range submitted.Gates {
+				gates = append(gates, events.GateDecided{GateID: v.newID(), Decision: g.Decision, Machine: g.Machine})
+			}
+			submitted.Gates = []events.LegGate{}
+		}
+	}
 	var d decided
 	d.expect = append(d.expect, events.Expectation{Stream: stream})
 	d.add(stream, v.newID(), submitted)

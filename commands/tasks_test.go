@@ -2,6 +2,7 @@ package commands_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -342,6 +343,87 @@ func TestSuspensionEndsTasksAndLeases(t *testing.T) {
 		t.Errorf("the task of a suspended machine is %s %s", got.Status, got.Verdict)
 	}
 	w.refused("INVALID", func() (commands.Result, error) { return w.SubmitTask(w.ctx(), as("carl"), task([]string{"go"}, "m1")) })
+}
+
+// A task has as many targets as the limit says, however long their names and however
+// many rules are looked at: what does not fit in its submission is told beside it.
+func TestAsManyTargetsAsTheLimit(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.rule("task.submit.*", 5)
+	c := commands.SubmitTask{TaskCommand: events.TaskCommand{Argv: []string{"true"}}}
+	for i := range commands.MaxTargets {
+		m := fmt.Sprintf("%s-%03d", strings.Repeat("m", 60), i)
+		w.register("root", m, events.Machine, 1)
+		c.Targets = append(c.Targets, m)
+	}
+	w.rule("task.submit."+c.Targets[1], 50)
+	for _, row := range []struct {
+		name    string
+		targets []string
+		decided int // gates that have an event of their own
+	}{
+		{"two", []string{c.Targets[0], c.Targets[2]}, 0},
+		{"two, one of them stopped", c.Targets[:2], 1},
+		{"all", append([]string{c.Targets[0]}, c.Targets[2:]...), commands.MaxTargets - 1},
+		{"all, one of them stopped", c.Targets, commands.MaxTargets},
+	} {
+		c := c
+		c.Targets = row.targets
+		r := w.ok(w.SubmitTask(w.ctx(), as("ana"), c))
+		decided := 0
+		for _, rec := range r.Records {
+			if rec.Header.Type == "gate.decided" {
+				decided++
+			}
+		}
+		if decided != row.decided {
+			t.Errorf("%s: %d gates have an event of their own, want %d", row.name, decided, row.decided)
+		}
+		tk := w.taskOf(r)
+		for i, m := range row.targets {
+			if len(tk.Gates) <= i || tk.Gates[i].Machine != m || tk.Legs[i].Machine != m {
+				t.Fatalf("%s: the gates are not those of the targets, in their order", row.name)
+			}
+			if i > 2 && i < len(row.targets)-1 {
+				continue
+			}
+			g, err := w.Gate(w.ctx(), tk.Gates[i].GateID, 0)
+			if err != nil || g.Task != tk.ID || g.Decided.Machine != m || g.Decided.Decision.Verdict != tk.Gates[i].Decision.Verdict {
+				t.Fatalf("%s: the gate for %s is not found: %+v, %v", row.name, m, g.Decided, err)
+			}
+		}
+		if tk.Approval != nil {
+			if got := tk.Approval.Actions; len(got) != 1 || got[0] != "task.submit."+row.targets[1] {
+				t.Errorf("%s: the approval is for %v", row.name, got)
+			}
+			w.ok(w.settle("carl", tk.Approval.ApprovalID, events.Granted))
+			tk = w.reload(tk)
+		}
+		if tk.Status != projections.TaskOpen {
+			t.Errorf("%s: the task is %s", row.name, tk.Status)
+		}
+	}
+}
+
+// Three machines say at length why they did not start: the verdict repeats of each what
+// fits, and the last report is taken.
+func TestLongReasonsOfMachines(t *testing.T) {
+	w := newWorld(t)
+	w.people()
+	w.register("root", "m2", events.Machine, 10)
+	w.register("root", "m3", events.Machine, 10)
+	tk := w.taskOf(w.ok(w.SubmitTask(w.ctx(), as("ana"), task([]string{"go"}, "m1", "m2", "m3"))))
+	for _, m := range []string{"m1", "m2", "m3"} {
+		e := events.Envelope{Outcome: events.NotStarted, StartedAt: w.Now, EndedAt: w.Now, Machine: m, Reason: "x" + strings.Repeat("\u00e9", 15000)}
+		w.ok(w.report(tk, m, w.claim(tk, m), e))
+	}
+	got := w.reload(tk)
+	// 1 byte and 499 letters of two bytes fit; the next one is not cut.
+	one := ": x" + strings.Repeat("\u00e9", 499) + "..."
+	if want := "m1 not started" + one + "; m2 not started" + one + "; m3 not started" + one; got.Verdict != events.VerdictFailed || got.Reason != want {
+		t.Errorf("%s: %.40s... of %d bytes, want %d", got.Verdict, got.Reason, len(got.Reason), len(want))
+	}
 }
 
 // What a suspended actor asked for is not begun again: neither when the lease had

@@ -10,8 +10,9 @@ import (
 // lapses. No registered actor can have this name, see ValidID.
 const RelayActor = "@relay"
 
-// GateDecided records a gate that stands for itself: every explicit "may I?"
-// and every command that was not allowed at once.
+// GateDecided records a gate that stands for itself: every explicit "may I?",
+// every command that was not allowed at once, and each target of a task that has more
+// of them than its submission can tell of.
 type GateDecided struct {
 	GateID   string   `json:"gate_id"`
 	Decision Decision `json:"decision"`

@@ -38,8 +38,9 @@ type LegGate struct {
 	Decision Decision `json:"decision"`
 }
 
-// TaskSubmitted starts a task. Targets that were not allowed at once have a
-// gate.decided of their own behind it in the same append.
+// TaskSubmitted starts a task. Targets that are not in Gates have a gate.decided of
+// their own behind it in the same append: those that were not allowed at once, and all
+// where Gates would be too large.
 type TaskSubmitted struct {
 	TaskID  string      `json:"task_id"`
 	Command TaskCommand `json:"command"`

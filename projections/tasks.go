@@ -191,10 +191,16 @@ func (t *Task) Apply(r events.Record) (*Task, error) {
 	}
 	switch e := e.(type) {
 	case events.GateDecided:
-		n.Gates = append(n.Gates[:len(n.Gates):len(n.Gates)], TaskGate{Machine: e.Machine, GateID: e.GateID, Decision: e.Decision})
-		slices.SortStableFunc(n.Gates, func(a, b TaskGate) int {
-			return slices.Index(n.Command.Targets, a.Machine) - slices.Index(n.Command.Targets, b.Machine)
-		})
+		i := len(n.Gates)
+		if !n.CommandErased {
+			i = 0 // behind those of the targets before it
+			for _, m := range n.Command.Targets[:max(0, slices.Index(n.Command.Targets, e.Machine))] {
+				if i < len(n.Gates) && n.Gates[i].Machine == m {
+					i++
+				}
+			}
+		}
+		n.Gates = slices.Insert(slices.Clip(n.Gates), i, TaskGate{Machine: e.Machine, GateID: e.GateID, Decision: e.Decision})
 	case events.ApprovalRequested, events.ApprovalSettled:
 		if n.Approval, err = t.Approval.apply(r); err != nil {
 			return nil, err

@@ -111,7 +111,11 @@ func tell(p printer, s storedEvent) error {
 		if e.Machine != "" {
 			what = e.Machine
 		}
-		line("was stopped by the gate for %s: %s", what, strings.ReplaceAll(string(e.Decision.Verdict), "_", " "))
+		if e.Decision.Verdict == events.Allow {
+			line("was let in by the gate for %s%s", what, permitted(e.Decision))
+		} else {
+			line("was stopped by the gate for %s: %s", what, strings.ReplaceAll(string(e.Decision.Verdict), "_", " "))
+		}
 		if e.Decision.Decisive != nil {
 			more("%s", reason(*e.Decision.Decisive))
 		}

@@ -262,7 +262,7 @@ func (a *auditor) runGate(r events.Record, run events.MemoryRecord) {
 
 func (a *auditor) gateDecided(r events.Record, e events.GateDecided) {
 	a.decision(r, e.Decision, r.Header.Actor, e.Decision.Action)
-	if e.Decision.Verdict == events.Allow && !e.Asked {
+	if e.Decision.Verdict == events.Allow && !e.Asked && e.Machine == "" {
 		a.find(r, Decision, nil, nil, "a gate that allows a command is told by the command's own event")
 	}
 	if e.Machine != "" {
