@@ -76,6 +76,9 @@ func TestCompareErased(t *testing.T) {
 		}
 		l.raw(strings.Replace(string(r.Header.Stream), "task-t1", "task-t8", 1), r.Header.Type, bytes.ReplaceAll(r.Payload, []byte(`"t1"`), []byte(`"t8"`)))
 	}
+	// What was said of an event that could not be folded may repeat what it holds.
+	l.raw("machine-m1", "memory.recorded", []byte(`{"record":{"what this is":1}}`))
+	l.append("task-nobody", events.TaskReported{Machine: "m1", Attempt: 1})
 	l.upToDate(v)
 	n := l.Durable()
 	for p := events.Position(1); p <= n; p++ {

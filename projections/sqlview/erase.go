@@ -20,6 +20,8 @@ func (f *fold) erased(e events.PayloadErased) error {
 		return err
 	}
 	position := int64(e.Position)
+	// Why it could not be folded may repeat what it held.
+	const unpark = `DELETE FROM parked WHERE position = ?`
 	if e.Type == (events.TaskSubmitted{}).Kind() {
 		// What ran is listed on, without what it was.
 		id := taskOf(e.Stream)
@@ -33,6 +35,9 @@ func (f *fold) erased(e events.PayloadErased) error {
 			return err
 		}
 		f.traces = true
+		if _, err := f.exec(unpark, position); err != nil {
+			return err
+		}
 		if _, err := f.exec(`DELETE FROM gates WHERE task_id = ? AND position = ?`, id, position); err != nil {
 			return err
 		}
@@ -63,6 +68,7 @@ func (f *fold) erased(e events.PayloadErased) error {
 			return err
 		}
 		for _, q := range []string{
+			unpark,
 			`DELETE FROM runs WHERE position = ?`,
 			`UPDATE cited SET series = NULL WHERE run = ?`,
 			`DELETE FROM series_conclusions WHERE position = ?`,

@@ -39,6 +39,8 @@ type fold struct {
 	met *sieve
 	// traces is true while something erased may still lie in SQLite's own log.
 	traces bool
+	// parked is how many events could not be folded, as of the last transaction.
+	parked int
 }
 
 // maxKnown bounds the series kept at hand.
@@ -195,6 +197,9 @@ func (f *fold) commit(recs []decoded) error {
 	}
 	if _, err := f.exec(`UPDATE view SET position = ?, time = ?, last = ?`,
 		int64(last.Header.Position), timeText(last.Header.Time), last.LeafHash.String()); err != nil {
+		return err
+	}
+	if _, err := f.row(`SELECT count(*) FROM parked`, nil, &f.parked); err != nil {
 		return err
 	}
 	_, err := f.exec("COMMIT")

@@ -142,8 +142,7 @@ func (v *View) follow(ctx context.Context, s *store) error {
 	last := batch[len(batch)-1].Header
 	v.mu.Lock()
 	if v.current == s {
-		v.position, v.at = last.Position, last.Time
-		v.parked += len(parked)
+		v.position, v.at, v.parked = last.Position, last.Time, s.fold.parked
 		v.wake()
 	}
 	v.mu.Unlock()

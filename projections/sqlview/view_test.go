@@ -458,6 +458,11 @@ func TestPoisonedEventIsParked(t *testing.T) {
 	if err != nil || !slices.Equal(positions, []events.Position{poisoned - 1, poisoned}) {
 		t.Errorf("parked %v: %v", positions, err)
 	}
+	l.erase(poisoned)
+	l.upToDate(v)
+	if s := v.Status(); s.Parked != 1 {
+		t.Errorf("after one was erased: %+v", s)
+	}
 }
 
 func TestWaitSaysHowFarItIs(t *testing.T) {
