@@ -158,6 +158,10 @@ var (
 	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
+// serversOwn begins the variables that the server takes its own credentials from: whoever
+// configures one fleet may not have them sent.
+const serversOwn = "FLEETLEDGER_"
+
 func (c CreateSubscription) check(head events.Position) error {
 	var bad []events.Problem
 	if !events.ValidID(c.Name) {
@@ -216,8 +220,12 @@ func checkDestination(d events.Destination) []events.Problem {
 	case d.Kind != "nats" && d.Subject != "":
 		bad = append(bad, problem("/destination/subject", "INVALID", "only NATS has subjects"))
 	}
-	if d.CredentialEnv != "" && !envName.MatchString(d.CredentialEnv) {
+	switch {
+	case d.CredentialEnv == "":
+	case !envName.MatchString(d.CredentialEnv):
 		bad = append(bad, problem("/destination/credential_env", "INVALID", "it is the name of an environment variable"))
+	case strings.HasPrefix(strings.ToUpper(d.CredentialEnv), serversOwn): // in Windows' names case is nothing
+		bad = append(bad, problem("/destination/credential_env", "INVALID", "variables that begin with %s are the relay's own, and are sent nowhere", serversOwn))
 	}
 	return bad
 }

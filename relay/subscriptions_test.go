@@ -57,6 +57,7 @@ func TestSubscriptions(t *testing.T) {
 		`{"name":"o","destination":{"kind":"nats","url":"nats://h:4222","subject":"a.*"}}`:                                                   "/destination/subject",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/","subject":"a"}}`:                                                      "/destination/subject",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/","credential_env":"a-b"}}`:                                             "/destination/credential_env",
+		`{"name":"o","destination":{"kind":"webhook","url":"http://h/","credential_env":"Fleetledger_engine"}}`:                              "/destination/credential_env",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/"},"types":["a b"]}`:                                                    "/types/0",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/"},"types":["ext.*.done"]}`:                                             "/types/0",
 		`{"name":"o","destination":{"kind":"webhook","url":"http://h/"},"types":["x","ext.**"]}`:                                             "/types/1",
