@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	"fleetledger/events"
@@ -158,9 +159,9 @@ var (
 	envName     = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 )
 
-// serversOwn begins the variables that the server takes its own credentials from: whoever
+// serversOwn are the variables that the server takes credentials of its own from: whoever
 // configures one fleet may not have them sent.
-const serversOwn = "FLEETLEDGER_"
+var serversOwn = []string{"FLEETLEDGER_TOKEN", "FLEETLEDGER_ENGINE"}
 
 func (c CreateSubscription) check(head events.Position) error {
 	var bad []events.Problem
@@ -224,8 +225,8 @@ func checkDestination(d events.Destination) []events.Problem {
 	case d.CredentialEnv == "":
 	case !envName.MatchString(d.CredentialEnv):
 		bad = append(bad, problem("/destination/credential_env", "INVALID", "it is the name of an environment variable"))
-	case strings.HasPrefix(strings.ToUpper(d.CredentialEnv), serversOwn): // in Windows' names case is nothing
-		bad = append(bad, problem("/destination/credential_env", "INVALID", "variables that begin with %s are the relay's own, and are sent nowhere", serversOwn))
+	case slices.ContainsFunc(serversOwn, func(name string) bool { return strings.EqualFold(name, d.CredentialEnv) }): // Windows' names have no case
+		bad = append(bad, problem("/destination/credential_env", "INVALID", "%s is the relay's own, and is sent nowhere", d.CredentialEnv))
 	}
 	return bad
 }

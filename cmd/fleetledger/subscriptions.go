@@ -187,8 +187,8 @@ NATS takes events on a subject, which a JetStream stream there must take.
 
 A credential is never recorded: --credential-env names the variable of the server's
 environment that holds it (the value of Authorization; for NATS the token). It may be
-any but FLEETLEDGER_...: what nobody who configures a fleet may have sent does not
-belong there.`),
+any but FLEETLEDGER_TOKEN and FLEETLEDGER_ENGINE: what those who configure a fleet may
+not have sent does not belong there.`),
 		Example: `  fleetledger subscriptions create builds --webhook https://ci.example/hook --type 'ext.build.*'
   fleetledger subscriptions create all --nats nats://127.0.0.1:4222 --subject fleet.events --after 0`,
 		Args: cobra.ExactArgs(1),
