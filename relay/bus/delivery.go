@@ -259,13 +259,19 @@ func (d *delivery) again(ctx context.Context, to *destination, p Parked) error {
 
 // message is the event at a position as the log has it now.
 func (d *delivery) message(ctx context.Context, p events.Position) (*message.Message, error) {
-	for r, err := range d.log.ReadAll(ctx, p-1) {
-		if err != nil {
-			return nil, err
-		}
-		return cloudEventMessage(r)
+	r, err := recordAt(ctx, d.log, p)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("no event at position %d", p)
+	return cloudEventMessage(r)
+}
+
+// recordAt is the record at a position as the log has it now.
+func recordAt(ctx context.Context, log events.Log, p events.Position) (events.Record, error) {
+	for r, err := range log.ReadAll(ctx, p-1) {
+		return r, err
+	}
+	return events.Record{}, fmt.Errorf("no event at position %d", p)
 }
 
 // publish sends a message that was read before. Its payload may have been erased since:

@@ -322,13 +322,11 @@ func (s source) send(ctx context.Context, out chan<- *message.Message, r events.
 
 // again is the message of the event at a position as the log has it now.
 func (s source) again(ctx context.Context, p events.Position) (*message.Message, error) {
-	for r, err := range s.log.ReadAll(ctx, p-1) {
-		if err != nil {
-			return nil, err
-		}
-		return s.message(r)
+	r, err := recordAt(ctx, s.log, p)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("no event at position %d", p)
+	return s.message(r)
 }
 
 // moved moves the cursor on to a position; false if the reading ends. While the cursor
